@@ -1,0 +1,1 @@
+"""Generated from proto/railgym/v1; never edited. Made anew by `make stubs`."""
