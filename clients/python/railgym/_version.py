@@ -1,0 +1,3 @@
+"""The version of Railgym: server, client and log writer."""
+
+__version__ = "0.1.0"

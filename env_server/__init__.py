@@ -1,0 +1,1 @@
+"""The Railgym server: environments, episodes, the log, and scoring by replay."""
