@@ -1,0 +1,239 @@
+"""A client of one server: what there is, and sessions to play it.
+
+with railgym.connect("localhost:50051") as client:
+    with client.session(task_id="typewriter/reference/dog") as session:
+        observation, info = session.reset()
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from railgym._grpc import grpc
+from railgym.connection import Connection
+from railgym.records import (
+    EnvInfo,
+    EpisodeInfo,
+    EpisodeScore,
+    TaskInfo,
+    env_from_proto,
+    episode_from_proto,
+    limited_to,
+    score_from_proto,
+    task_from_proto,
+)
+from railgym.session import Session
+from railgym.v1 import env_service_pb2 as pb
+from railgym.v1 import episode_pb2
+from railgym.v1 import episode_service_pb2 as episode_service
+
+PAGE_SIZE = 1_000
+
+RULES = {
+    "strict": episode_pb2.ARGUMENT_RULE_STRICT,
+    "lenient": episode_pb2.ARGUMENT_RULE_LENIENT,
+}
+
+
+def connect(
+    address: str = "localhost:50051",
+    *,
+    timeout_seconds: float = 60.0,
+    patience_seconds: float = 30.0,
+    startup_seconds: float = 0.0,
+    credentials: grpc.ChannelCredentials | None = None,
+    token: str | None = None,
+    options: Sequence[tuple[str, Any]] = (),
+) -> Client:
+    """Makes a client. Nothing is sent before its first call.
+
+    Args:
+        address: "host:port", or any other target of gRPC.
+        timeout_seconds: Deadline of a call.
+        patience_seconds: How long a call waits for a server that has been there before and is
+            gone, for instance because it restarts. Calls that cannot be repeated do not wait.
+        startup_seconds: How long the first call waits for a server that is not there yet.
+        credentials: For TLS; None: in clear.
+        token: Sent with every call, in clear where there are no credentials.
+        options: Further channel options of gRPC, which win over the client's own.
+    """
+    return Client(
+        Connection(
+            address,
+            timeout_seconds=timeout_seconds,
+            patience_seconds=patience_seconds,
+            startup_seconds=startup_seconds,
+            credentials=credentials,
+            token=token,
+            options=options,
+        )
+    )
+
+
+class Client:
+    """A client of one server. Use as a context manager. Threads may share it.
+
+    Every method raises a `RailgymError` where the server refuses or does not answer.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        """Uses this connection; see `railgym.connect`."""
+        self._connection = connection
+
+    @property
+    def address(self) -> str:
+        """The server's address."""
+        return self._connection.address
+
+    def envs(self) -> list[EnvInfo]:
+        """The environments that the server hosts."""
+        rpc = self._connection.envs.ListEnvs
+        found: list[EnvInfo] = []
+        request = pb.ListEnvsRequest(page_size=PAGE_SIZE)
+        while True:
+            page = self._connection.ask(rpc, request)
+            found += [env_from_proto(env) for env in page.envs]
+            if not page.next_page_token:
+                return found
+            request.page_token = page.next_page_token
+
+    def tasks(self, env_id: str | None = None, level: str | None = None) -> list[TaskInfo]:
+        """The tasks, of one environment or one level if so asked."""
+        rpc = self._connection.envs.ListTasks
+        found: list[TaskInfo] = []
+        request = pb.ListTasksRequest(env_id=env_id or "", level=level or "", page_size=PAGE_SIZE)
+        while True:
+            page = self._connection.ask(rpc, request)
+            found += [task_from_proto(task) for task in page.tasks]
+            if not page.next_page_token:
+                return found
+            request.page_token = page.next_page_token
+
+    def session(
+        self,
+        env_id: str | None = None,
+        task_id: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        arguments: str = "strict",
+    ) -> Session:
+        """Opens a session, which awaits its reset.
+
+        Args:
+            env_id: The environment; may be left out where a task is given.
+            task_id: The task; None: the environment's own reward counts.
+            labels: Kept with every episode. Reports group by "agent", "run" and "trial".
+            arguments: "strict", or "lenient", which reads "25" as 25 where a tool wants a number.
+
+        Raises:
+            UnknownEnv: There is none of this id; the nearest ones are in the metadata.
+            UnknownTask: There is none of this id; the nearest ones are in the metadata.
+            TooManySessions: The server is full.
+            ValueError: `arguments` is neither of the two.
+        """
+        request = session_request(env_id, task_id, labels, arguments)
+        request.request_id = uuid.uuid4().hex
+        reply = self._connection.ask(self._connection.envs.CreateSession, request)
+        return Session(
+            self._connection,
+            reply.session_id,
+            env_from_proto(reply.env),
+            task_from_proto(reply.task) if reply.HasField("task") else None,
+            reply.lease_seconds,
+        )
+
+    def resume(self, session_id: str) -> Session:
+        """Goes on with a session, at the step where it stands.
+
+        Raises:
+            UnknownSession: There never was one of this id.
+            SessionClosed: It was closed.
+            SessionExpired: Its lease ran out.
+        """
+        request = pb.GetSessionRequest(session_id=session_id)
+        reply = self._connection.ask(self._connection.envs.GetSession, request)
+        task = task_from_proto(reply.task) if reply.HasField("task") else None
+        env = next(env for env in self.envs() if env.env_id == reply.env_id)
+        session = Session(
+            self._connection, session_id, limited_to(env, task), task, reply.lease_seconds
+        )
+        session.episode = reply.episode
+        session.steps = reply.step
+        session.state_hash = reply.state_hash
+        return session
+
+    def episodes(self, env_id: str | None = None) -> Iterator[EpisodeInfo]:
+        """The episodes of the server's log, oldest first."""
+        request = episode_service.ListEpisodesRequest(env_id=env_id or "", page_size=PAGE_SIZE)
+        while True:
+            page = self._connection.ask(self._connection.episodes.ListEpisodes, request)
+            yield from map(episode_from_proto, page.episodes)
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    def read_episode(self, episode_id: str) -> Iterator[episode_pb2.EpisodeEvent]:
+        """The events of an episode, as they stand in the server's log."""
+        request = episode_service.ReadEpisodeRequest(episode_id=episode_id)
+        for reply in self._connection.stream(self._connection.episodes.ReadEpisode, request):
+            yield reply.event
+
+    def score(
+        self, episode_ids: Sequence[str] = (), timeout_seconds: float = 3_600.0
+    ) -> Iterator[EpisodeScore]:
+        """Replays episodes on the server and gives their scores.
+
+        Args:
+            episode_ids: Which; none: every one in the log.
+            timeout_seconds: For all of them.
+        """
+        request = episode_service.ScoreEpisodesRequest(episode_ids=episode_ids)
+        rpc = self._connection.episodes.ScoreEpisodes
+        for reply in self._connection.stream(rpc, request, timeout_seconds):
+            yield score_from_proto(reply.score)
+
+    def health(self) -> str:
+        """What the server says of itself: "SERVING" or "NOT_SERVING"."""
+        stub = health_pb2_grpc.HealthStub(self._connection.channel)
+        check = stub.Check  # type: ignore[attr-defined]  # its stubs do not name it
+        reply = self._connection.ask(check, health_pb2.HealthCheckRequest())
+        return health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status)
+
+    def close(self) -> None:
+        """Closes the connection. Sessions stay open on the server until their lease ends."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        """Gives the client."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Closes the connection."""
+        self.close()
+
+
+def session_request(
+    env_id: str | None, task_id: str | None, labels: Mapping[str, str] | None, arguments: str
+) -> pb.CreateSessionRequest:
+    """Asks for a session; see `Client.session` for the arguments.
+
+    Raises:
+        ValueError: `arguments` is neither "strict" nor "lenient".
+    """
+    if arguments not in RULES:
+        raise ValueError(f"expected the rule 'strict' or 'lenient', got {arguments!r}")
+    return pb.CreateSessionRequest(
+        env_id=env_id or "",
+        task_id=task_id or "",
+        labels=labels or {},
+        argument_rule=RULES[arguments],
+    )

@@ -1,0 +1,199 @@
+"""What a server says of its environments, tasks, episodes and scores, as plain tuples."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import gymnasium
+
+from railgym.codec import end_reason_from_proto, space_from_proto
+from railgym.spaces import ToolSpace, ToolSpec
+from railgym.v1 import env_service_pb2, episode_pb2, episode_service_pb2
+
+
+class EnvInfo(NamedTuple):
+    """An environment that a server hosts.
+
+    Attributes:
+        env_id: Its id.
+        env_version: Where its code comes from, for instance "railgym 0.1.0".
+        description: In words for people.
+        action_space: A `ToolSpace` for tool environments.
+        observation_space: Text for tool environments: their observations are JSON.
+        options_schema: JSON Schema of the reset options; None where the environment does not say.
+        task_count: How many tasks there are.
+        render_modes: Gymnasium's.
+    """
+
+    env_id: str
+    env_version: str
+    description: str
+    action_space: gymnasium.Space[Any]
+    observation_space: gymnasium.Space[Any]
+    options_schema: dict[str, Any] | None
+    task_count: int
+    render_modes: tuple[str, ...]
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The tools to tell a model of; none for a plain environment."""
+        return self.action_space.tools if isinstance(self.action_space, ToolSpace) else ()
+
+
+class TaskInfo(NamedTuple):
+    """What a client may know of a task.
+
+    Attributes:
+        task_id: Its id.
+        env_id: Its environment.
+        level: "L1", "L2" or "L3".
+        instruction: The goal, in words for the agent.
+        max_steps: The step at which an episode is cut off.
+        allowed_tools: By name; empty: every tool of the environment.
+        tags: Any words.
+        sha256: Of the task; equal digests mean the same task.
+    """
+
+    task_id: str
+    env_id: str
+    level: str
+    instruction: str
+    max_steps: int
+    allowed_tools: tuple[str, ...]
+    tags: tuple[str, ...]
+    sha256: str
+
+
+class EpisodeInfo(NamedTuple):
+    """An episode of a server's log.
+
+    Attributes:
+        episode_id: "SESSION_ID.N".
+        env_id: Its environment.
+        task_id: Its task; empty: none.
+        labels: As the session was given.
+        start_time: By the server's clock, in UTC.
+        steps: Steps in the log.
+        end_reason: Why it ended, for instance "final"; None while it runs.
+    """
+
+    episode_id: str
+    env_id: str
+    task_id: str
+    labels: dict[str, str]
+    start_time: datetime
+    steps: int
+    end_reason: str | None
+
+
+class EpisodeScore(NamedTuple):
+    """What a replay made of an episode.
+
+    Attributes:
+        episode_id: "SESSION_ID.N".
+        env_id: Its environment.
+        task_id: Its task; empty: none.
+        level: Of the task.
+        labels: As the session was given.
+        outcome: "VERIFIED", "DIVERGED" or "UNREPLAYABLE".
+        step: Where it diverged; 0: at the reset.
+        detail: The field that diverged, or why it cannot be replayed.
+        end_reason: Why the episode ended; None: it has not.
+        valid: A model's failure is valid, a failure of the infrastructure is not.
+        success: None without a task, and where it is not valid.
+        reward: Recomputed; None where it is not valid.
+        first_fault: "understanding", "selection", "interpretation" or "convergence"; empty: none.
+        metrics: By name; one that does not apply is absent.
+    """
+
+    episode_id: str
+    env_id: str
+    task_id: str
+    level: str
+    labels: dict[str, str]
+    outcome: str
+    step: int
+    detail: str
+    end_reason: str | None
+    valid: bool
+    success: bool | None
+    reward: float | None
+    first_fault: str
+    metrics: dict[str, float]
+
+
+def env_from_proto(message: env_service_pb2.EnvInfo) -> EnvInfo:
+    """Reads an environment.
+
+    Raises:
+        ValueError: A space is of a kind that this client does not know.
+    """
+    schema = message.options_schema_json
+    return EnvInfo(
+        env_id=message.env_id,
+        env_version=message.env_version,
+        description=message.description,
+        action_space=space_from_proto(message.action_space),
+        observation_space=space_from_proto(message.observation_space),
+        options_schema=json.loads(schema) if schema else None,
+        task_count=message.task_count,
+        render_modes=tuple(message.render_modes),
+    )
+
+
+def limited_to(env: EnvInfo, task: TaskInfo | None) -> EnvInfo:
+    """The environment with no other tools than a task allows."""
+    if task is None or not task.allowed_tools:
+        return env
+    tools = [tool for tool in env.tools if tool.name in task.allowed_tools]
+    return env._replace(action_space=ToolSpace(tools))
+
+
+def task_from_proto(message: episode_pb2.TaskInfo) -> TaskInfo:
+    """Reads a task."""
+    return TaskInfo(
+        task_id=message.task_id,
+        env_id=message.env_id,
+        level=message.level,
+        instruction=message.instruction,
+        max_steps=message.max_steps,
+        allowed_tools=tuple(message.allowed_tools),
+        tags=tuple(message.tags),
+        sha256=message.sha256,
+    )
+
+
+def episode_from_proto(message: episode_service_pb2.EpisodeInfo) -> EpisodeInfo:
+    """Reads an episode."""
+    return EpisodeInfo(
+        episode_id=message.episode_id,
+        env_id=message.env_id,
+        task_id=message.task_id,
+        labels=dict(message.labels),
+        start_time=message.start_time.ToDatetime(UTC),
+        steps=message.step,
+        end_reason=end_reason_from_proto(message.end_reason),
+    )
+
+
+def score_from_proto(message: episode_service_pb2.EpisodeScore) -> EpisodeScore:
+    """Reads a score."""
+    outcome = episode_service_pb2.ReplayOutcome.Name(message.outcome)
+    return EpisodeScore(
+        episode_id=message.episode_id,
+        env_id=message.env_id,
+        task_id=message.task_id,
+        level=message.level,
+        labels=dict(message.labels),
+        outcome=outcome.removeprefix("REPLAY_OUTCOME_"),
+        step=message.step,
+        detail=message.detail,
+        end_reason=end_reason_from_proto(message.end_reason),
+        valid=message.valid,
+        success=message.success if message.HasField("success") else None,
+        reward=message.reward if message.HasField("reward") else None,
+        first_fault=message.first_fault,
+        metrics=dict(message.metrics),
+    )
