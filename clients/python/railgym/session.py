@@ -78,7 +78,7 @@ class Session:
         Args:
             seed: 0 to 2**64 - 1. None: the first episode draws one, a later one goes on with the
                 generator.
-            options: JSON values by name, laid over those of the task.
+            options: JSON values by name. With a task, none: they are a part of it.
 
         Returns:
             The first observation, and an info.
