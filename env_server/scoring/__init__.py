@@ -1,0 +1,1 @@
+"""Scoring: replay, metrics, statistics, report."""

@@ -1,0 +1,213 @@
+"""The score of an episode: how it ended, whether it is valid, and what broke first.
+
+A log is replayed and compared with itself before anything is measured. Without a VERIFIED replay
+there is no score, and what is no fault of the agent is invalid and never counts as 0. Nothing
+here opens a socket or asks a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from env_server.episode import Episode, Reply
+from env_server.log import LoggedEpisode, episodes
+from env_server.registry import Registry
+from env_server.scoring import replay
+from env_server.scoring.faults import first_fault
+from env_server.scoring.metrics import measure
+from env_server.scoring.replay import Difference, Outcome, Unreplayable
+from env_server.scoring.replayed import GoldBook, Replayed
+from railgym.codec import end_reason_from_proto
+
+Drift: TypeAlias = Literal["refuse", "label"]
+
+VALID_ENDS = replay.OWN_ENDS | {"time_limit", "client_closed"}
+"""Ends for which an agent answers. The others are faults of what is around it."""
+
+
+class EpisodeScore(NamedTuple):
+    """What a replay made of an episode; `EpisodeScore` of the wire, and a little more.
+
+    Attributes:
+        episode_id: "SESSION_ID.N"; empty for damage to a log that no episode can be named for.
+        env_id: The environment; empty where that is not known.
+        task_id: Empty: no task.
+        level: Of the task; empty without one.
+        labels: Of the session.
+        outcome: What became of the replay.
+        step: Where the record is wrong, 0 for the reset; 0 too where nothing is.
+        detail: What is wrong with it; empty where nothing is.
+        end_reason: How the episode ended by its record; None: it did not.
+        valid: Whether it says something of the agent.
+        invalid_reason: "diverged", "unreplayable", "unfinished", "duplicate", or the end that is
+            none of the agent's; None where it is valid.
+        success: None without a task, and wherever it is invalid.
+        reward: Sum of the recomputed rewards; None wherever it is invalid, and where the sum is
+            not finite.
+        first_fault: The capability that broke first, see `faults`; None: none.
+        metrics: By name; one that does not apply is absent.
+        steps: Steps that were replayed.
+        verdict: By validator, whether it held; None where the end was not judged.
+        drifted: The score stands although the replay diverged.
+    """
+
+    episode_id: str
+    env_id: str
+    task_id: str
+    level: str
+    labels: dict[str, str]
+    outcome: Outcome
+    step: int = 0
+    detail: str = ""
+    end_reason: str | None = None
+    valid: bool = False
+    invalid_reason: str | None = None
+    success: bool | None = None
+    reward: float | None = None
+    first_fault: str | None = None
+    metrics: dict[str, float] = {}  # noqa: RUF012
+    steps: int = 0
+    verdict: dict[str, bool] | None = None
+    drifted: bool = False
+
+    @property
+    def agent(self) -> str:
+        """The label "agent"; empty where there is none."""
+        return self.labels.get("agent", "")
+
+    def to_json(self) -> dict[str, Any]:
+        """The score as a JSON object, without NaN or infinities."""
+        return self._asdict()
+
+
+class Scorer:
+    """Scores the episodes of logs against the environments and tasks of a registry."""
+
+    def __init__(self, registry: Registry, drift: Drift = "refuse") -> None:
+        """Makes a scorer; gold solutions are played once for all its episodes.
+
+        Args:
+            registry: What episodes are replayed with.
+            drift: "refuse": an episode that diverges has no score. "label": it goes on with what
+                was recomputed, and its score says that it drifted.
+        """
+        self._registry = registry
+        self._drift = drift
+        self._golds = GoldBook(registry)
+
+    def score(self, logged: LoggedEpisode) -> EpisodeScore:
+        """Replays an episode and scores it. Never raises for what stands in a log."""
+        blank = self._blank(logged)
+        if logged.problem is not None:
+            step, why, place = logged.problem
+            return blank._replace(step=step, detail=f"{place}: {why}")
+        replies: list[Reply] = []
+        try:
+            episode, difference = self._replay(logged, replies)
+            gold = self._golds.find(episode)
+        except Unreplayable as e:
+            return blank._replace(step=e.step, detail=str(e))
+        except Exception as e:
+            # An environment or a validator may raise anything: that is a fault of theirs, which
+            # must neither count against the agent nor keep the other episodes from their scores.
+            detail = f"{type(e).__name__} after step {len(replies)}"
+            return blank._replace(step=len(replies), detail=detail)
+        score = self._compared(blank, episode, difference)
+        if score.invalid_reason is not None:
+            return score
+        return _measured(score, Replayed(episode, replies, gold))
+
+    def _blank(self, logged: LoggedEpisode) -> EpisodeScore:
+        started = logged.started
+        task_id = started.task_id if started else ""
+        task = self._registry.tasks.get(task_id) if task_id else None
+        return EpisodeScore(
+            episode_id=logged.episode_id,
+            env_id=started.env_id if started else "",
+            task_id=task_id,
+            level=task.level if task else "",
+            labels=dict(started.labels) if started else {},
+            outcome=Outcome.UNREPLAYABLE,
+            end_reason=end_reason_from_proto(logged.ended.reason) if logged.ended else None,
+            invalid_reason="unreplayable",
+        )
+
+    def _replay(
+        self, logged: LoggedEpisode, replies: list[Reply]
+    ) -> tuple[Episode, Difference | None]:
+        """Runs an episode again, and notes its replies as they come."""
+        if logged.started is None:
+            raise Unreplayable("the record of its start is missing")
+        episode, entry, difference = replay.begin(logged.started, self._registry)
+        for taken in logged.steps:
+            if difference is not None and (self._drift == "refuse" or episode.end is not None):
+                break
+            reply, found = replay.follow(episode, entry, taken)
+            replies.append(reply)
+            difference = difference or found
+        if difference is None and logged.ended is not None:
+            difference = replay.finish(episode, logged.ended)
+        return episode, difference
+
+    def _compared(
+        self, blank: EpisodeScore, episode: Episode, difference: Difference | None
+    ) -> EpisodeScore:
+        """Says what the replay found, and whether there is something to measure."""
+        found = blank._replace(
+            outcome=Outcome.VERIFIED,
+            steps=episode.latest,
+            invalid_reason=_invalid(blank.end_reason, episode),
+        )
+        if difference is None:
+            return found
+        found = found._replace(
+            outcome=Outcome.DIVERGED, step=difference.step, detail=difference.detail
+        )
+        if self._drift == "refuse":
+            return found._replace(invalid_reason="diverged")
+        return found._replace(drifted=True)
+
+
+def score_episode(logged: LoggedEpisode, registry: Registry) -> EpisodeScore:
+    """Replays one episode and scores it; a `Scorer` is quicker for many."""
+    return Scorer(registry).score(logged)
+
+
+def score_log(path: Path, registry: Registry, drift: Drift = "refuse") -> Iterator[EpisodeScore]:
+    """Scores the episodes of a log as they are read.
+
+    Args:
+        path: A directory of segments, or one segment.
+        registry: What they are replayed with.
+        drift: See `Scorer`.
+
+    Raises:
+        NotALog: There is nothing at the path, or something else than a log.
+    """
+    scorer = Scorer(registry, drift)
+    for logged in episodes(path):
+        yield scorer.score(logged)
+
+
+def _measured(score: EpisodeScore, run: Replayed) -> EpisodeScore:
+    fault = first_fault(run)
+    metrics = measure(run)
+    return score._replace(
+        valid=True,
+        success=None if run.task is None else run.success,
+        reward=metrics.get("total_reward"),
+        first_fault=None if fault is None else fault.value,
+        metrics=metrics,
+        verdict=run.episode.verdict,
+    )
+
+
+def _invalid(end: str | None, episode: Episode) -> str | None:
+    """Why an episode that was replayed to its end says nothing of the agent; None: it does."""
+    if end is None:
+        return "unfinished"
+    if end not in VALID_ENDS:
+        return end
+    return "unfinished" if end in replay.OWN_ENDS and episode.end is None else None

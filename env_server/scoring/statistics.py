@@ -1,0 +1,142 @@
+"""Statistics of scores: intervals, spreads, and what repeats of a task say.
+
+Only numbers go in and come out: an episode that is not valid is left out by whoever counts, never
+counted as 0. Where there is nothing to count the result is None, and never NaN.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+CONFIDENCE = 0.95
+
+
+class Proportion(NamedTuple):
+    """How often something held.
+
+    Attributes:
+        held: How often it did.
+        n: Of how many; 0: everything below is None.
+        mean: `held / n`.
+        standard_error: sqrt(mean * (1 - mean) / n), which is 0 at both ends: see the interval.
+        low: Lower end of the Wilson 95 % interval.
+        high: Its upper end.
+    """
+
+    held: int
+    n: int
+    mean: float | None
+    standard_error: float | None
+    low: float | None
+    high: float | None
+
+
+class Spread(NamedTuple):
+    """Where numbers lie.
+
+    Attributes:
+        n: How many; 0: everything below is None.
+        mean: Their mean.
+        median: Their median.
+        deviation: Their sample standard deviation; None for a single one.
+        lowest: The smallest.
+        highest: The greatest.
+    """
+
+    n: int
+    mean: float | None
+    median: float | None
+    deviation: float | None
+    lowest: float | None
+    highest: float | None
+
+
+class Passes(NamedTuple):
+    """What `k` tries at a task are worth, as a mean over tasks.
+
+    Attributes:
+        k: Number of tries.
+        at_least_one: pass@k: chance that one of k tries succeeds; None: no task has k valid ones.
+        all_of_them: pass^k: chance that all k tries succeed; None likewise.
+        tasks: Tasks with k valid tries or more, over which the means are taken.
+        tasks_in_all: Tasks with any number of them.
+    """
+
+    k: int
+    at_least_one: float | None
+    all_of_them: float | None
+    tasks: int
+    tasks_in_all: int
+
+
+def proportion(held: int, n: int) -> Proportion:
+    """Estimates how often something holds.
+
+    Raises:
+        ValueError: `held` is not within 0 and `n`.
+    """
+    if not 0 <= held <= n:
+        raise ValueError(f"expected 0 to {n} that hold, got {held}")
+    if n == 0:
+        return Proportion(0, 0, None, None, None, None)
+    mean = held / n
+    low, high = _wilson(held, n)
+    return Proportion(held, n, mean, math.sqrt(mean * (1 - mean) / n), low, high)
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Describes finite numbers."""
+    if not values:
+        return Spread(0, None, None, None, None, None)
+    deviation = statistics.stdev(values) if len(values) > 1 else None
+    mean, median = statistics.fmean(values), statistics.median(values)
+    return Spread(len(values), mean, median, deviation, min(values), max(values))
+
+
+def pass_at(k: int, successes: int, n: int) -> float | None:
+    """Chance that at least one of `k` tries succeeds, without bias, from `n` tries.
+
+    Returns:
+        1 - C(n - successes, k) / C(n, k); None where k is more than n.
+    """
+    return None if k > n else 1 - math.comb(n - successes, k) / math.comb(n, k)
+
+
+def pass_all(k: int, successes: int, n: int) -> float | None:
+    """Chance that all of `k` tries succeed, without bias, from `n` tries.
+
+    Returns:
+        C(successes, k) / C(n, k); None where k is more than n.
+    """
+    return None if k > n else math.comb(successes, k) / math.comb(n, k)
+
+
+def passes(k: int, tries: Sequence[Sequence[bool]]) -> Passes:
+    """Takes the means of pass@k and pass^k over tasks.
+
+    Args:
+        k: 1 or more.
+        tries: For each task, whether each of its valid tries succeeded.
+    """
+    counts = [(sum(task), len(task)) for task in tries if len(task) >= k]
+    one = [found for c, n in counts if (found := pass_at(k, c, n)) is not None]
+    every = [found for c, n in counts if (found := pass_all(k, c, n)) is not None]
+    return Passes(k, spread(one).mean, spread(every).mean, len(counts), len(tries))
+
+
+def stable(tries: Sequence[Sequence[bool]]) -> Proportion:
+    """How many of the tasks that were tried twice or more succeeded in every valid try."""
+    repeated = [task for task in tries if len(task) > 1]
+    return proportion(sum(all(task) for task in repeated), len(repeated))
+
+
+@lru_cache(maxsize=1024)
+def _wilson(held: int, n: int) -> tuple[float, float]:
+    from scipy.stats import binomtest  # takes half a second, which not every caller needs
+
+    low, high = binomtest(held, n).proportion_ci(CONFIDENCE, method="wilson")
+    return float(low), float(high)

@@ -1,0 +1,146 @@
+"""Tables and reports: they fit, and show what stands in a log as text only."""
+
+import ast
+import base64
+import io
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from playing import Play, calls, letters, make_task, write_log
+from rich.console import Console
+
+import env_server
+from env_server.registry import Registry
+from env_server.scoring import langchain, report
+from env_server.scoring.report import render_report, write_report
+from env_server.scoring.score import score_log
+from env_server.scoring.summary import summarise
+from env_server.scoring.table import tables
+
+EVIL = "<img src=x onerror=alert(1)>[red]\x1b[31m{{ 7 * 7 }}$\\frac$"
+DOG = make_task(tags=["langchain_steps:type_letter,type_letter,type_letter"])
+EASY = make_task(task_id="test/easy", level="L1")
+REGISTRY = Registry({task.task_id: task for task in (DOG, EASY)})
+
+
+@pytest.fixture(scope="module")
+def summary(tmp_path_factory):
+    path = tmp_path_factory.mktemp("report")
+    plays = [
+        Play(task, typed, {"agent": agent, "trial": str(trial)}, end=end)
+        for agent in ("good", EVIL)
+        for task in (DOG, EASY)
+        for trial, (typed, end) in enumerate(
+            [(letters("dog"), None), (letters("cat"), None), (letters("d", None), "api_error")]
+        )
+    ]
+    plays.append(Play(None, calls("pi"), env_id="railgym/MultiverseMath-v1"))
+    write_log(path, plays, REGISTRY)
+    return summarise(score_log(path, REGISTRY))
+
+
+class Page(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes, self.text = [], [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes += [(tag, *pair) for pair in attributes]
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def page(summary):
+    return Page(render_report(summary, EVIL))
+
+
+def test_the_table_fits_a_hundred_columns_and_takes_text_as_text(summary):
+    out = io.StringIO()
+    Console(file=out, width=100, color_system="truecolor", force_terminal=True).print(
+        tables(summary)
+    )
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())
+    assert max(map(len, plain.splitlines())) <= 100
+    assert "\x1b[31m" not in out.getvalue()
+    assert "[red]" in plain.replace("\n", "")
+    assert "2 api_error" in plain
+    for heading in ("Success by level", "Repeats", *(n.split()[0] for n in langchain.METRICS)):
+        assert heading in plain
+
+
+def test_an_empty_log_has_a_table_and_a_report():
+    nothing = summarise([])
+    Console(file=io.StringIO(), width=100).print(tables(nothing))
+    assert "The log holds no episode." in render_report(nothing, "none")
+
+
+def test_a_report_loads_and_runs_nothing(page):
+    assert not {"script", "link", "iframe", "object", "embed", "form", "a"} & set(page.tags)
+    assert not [name for _, name, _ in page.attributes if name.startswith("on")]
+    sources = [value for _, name, value in page.attributes if name in ("src", "href")]
+    assert sources
+    assert all(value.startswith("data:image/svg+xml;base64,") for value in sources)
+    policy = next(
+        value for _, name, value in page.attributes if name == "content" and "src" in value
+    )
+    assert policy.startswith("default-src 'none'")
+
+
+def test_a_report_shows_text_from_a_log_as_text(page):
+    shown = EVIL.replace("\x1b", "\\x1b")
+    assert page.text.count(shown) > 2
+    assert page.tags.count("img") == 3
+
+
+def test_pictures_are_svg_without_scripts_and_have_a_text_for_those_who_cannot_see_them(page):
+    images = [value for tag, name, value in page.attributes if (tag, name) == ("img", "src")]
+    texts = [value for tag, name, value in page.attributes if (tag, name) == ("img", "alt")]
+    assert len(texts) == len(images) == 3
+    assert all(len(text) > 30 for text in texts)
+    for image in images:
+        svg = base64.b64decode(image.partition(",")[2])
+        kinds = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(svg).iter()}
+        assert "svg" in kinds
+        assert not {"script", "image", "foreignObject"} & kinds
+        assert b"currentColor" in svg
+
+
+def test_what_is_not_valid_stands_in_the_report(page, summary):
+    invalid = sum(not score.valid for score in summary.episodes)
+    assert invalid == 4
+    assert f"{invalid} not valid" in page.text
+    assert "Not valid" in page.text
+    assert "api_error" in page.text
+
+
+def test_a_report_lists_only_the_first_episodes_and_says_so(summary, monkeypatch, tmp_path):
+    monkeypatch.setattr(report, "MAX_EPISODES", 3)
+    write_report(summary, tmp_path / "report.html", "few")
+    text = (tmp_path / "report.html").read_text()
+    assert f"The first 3 of {len(summary.episodes)}; all stand in scores.json" in text
+    assert summary.episodes[2].episode_id in text
+    assert summary.episodes[3].episode_id not in text
+
+
+def test_the_same_scores_give_the_same_report(summary):
+    assert render_report(summary, "same") == render_report(summary, "same")
+
+
+SOURCES = sorted(Path(env_server.__file__).parent.rglob("*.py"))
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda p: p.name)
+def test_no_text_is_ever_evaluated(source):
+    for node in ast.walk(ast.parse(source.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id not in {"eval", "exec", "compile", "__import__"}
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = {alias.name for alias in node.names} | {getattr(node, "module", None)}
+            assert not names & {"pickle", "marshal", "shelve", "dill", "yaml"}

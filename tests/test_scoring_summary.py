@@ -1,0 +1,163 @@
+"""Statistics, and what a summary counts and leaves out."""
+
+import json
+from itertools import combinations
+from math import isclose
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from playing import Play, letters, make_task, write_log
+
+from env_server.registry import Registry
+from env_server.scoring.replay import Outcome
+from env_server.scoring.score import EpisodeScore, score_log
+from env_server.scoring.statistics import pass_all, pass_at, passes, proportion, spread, stable
+from env_server.scoring.summary import reject_duplicates, summarise, write_scores
+
+TRIES = st.lists(st.booleans(), max_size=7)
+
+
+def scored(success, task="t", valid=True, level="L1", **labels):
+    return EpisodeScore(
+        episode_id=f"{task}.1",
+        env_id="railgym/Typewriter-v1",
+        task_id=task,
+        level=level,
+        labels={"agent": "a", **labels},
+        outcome=Outcome.VERIFIED,
+        end_reason="final" if valid else "api_error",
+        valid=valid,
+        invalid_reason=None if valid else "api_error",
+        success=success if valid else None,
+        reward=float(success) if valid else None,
+        metrics={"total_reward": float(success)} if valid else {},
+    )
+
+
+@pytest.mark.parametrize(
+    ("held", "n", "low", "high"),
+    [(0, 20, 0.0, 0.161), (20, 20, 0.839, 1.0), (18, 20, 0.699, 0.972), (7, 8, 0.529, 0.978)],
+)
+def test_wilson_intervals_have_width_at_both_ends(held, n, low, high):
+    found = proportion(held, n)
+    assert found.mean == held / n
+    assert (found.low, found.high) == pytest.approx((low, high), abs=5e-4)
+
+
+def test_standard_error_is_that_of_a_proportion():
+    assert proportion(18, 20).standard_error == pytest.approx(0.0671, abs=5e-5)
+
+
+def test_nothing_to_count_gives_none_and_not_nan():
+    assert set(proportion(0, 0)[2:]) == {None}
+    assert set(spread([])[1:]) == {None}
+    assert spread([2.0]).deviation is None
+    assert spread([1.0, 2.0, 9.0]) == (3, 4.0, 2.0, pytest.approx(19**0.5), 1.0, 9.0)
+
+
+@pytest.mark.parametrize(("held", "n"), [(3, 2), (-1, 2)])
+def test_more_than_all_is_refused(held, n):
+    with pytest.raises(ValueError, match=f"expected 0 to {n} that hold, got {held}"):
+        proportion(held, n)
+
+
+@given(tries=TRIES, k=st.integers(1, 8))
+@settings(deadline=None, max_examples=60)
+def test_pass_at_and_pass_all_are_what_drawing_k_tries_gives(tries, k):
+    found = pass_at(k, sum(tries), len(tries)), pass_all(k, sum(tries), len(tries))
+    if k > len(tries):
+        assert found == (None, None)
+        return
+    drawn = list(combinations(tries, k))
+    assert isclose(found[0], sum(map(any, drawn)) / len(drawn))
+    assert isclose(found[1], sum(map(all, drawn)) / len(drawn))
+
+
+def test_tasks_without_k_valid_tries_are_left_out_and_counted():
+    tries = [[True, True, False], [True]]
+    assert passes(1, tries) == (1, pytest.approx(5 / 6), pytest.approx(5 / 6), 2, 2)
+    assert passes(3, tries) == (3, 1, 0, 1, 2)
+    assert passes(5, tries) == (5, None, None, 0, 2)
+    assert stable([*tries, [True, True]])[:2] == (1, 2)
+
+
+def test_half_rewards_are_no_successes():
+    halves = [scored(False, trial=str(i))._replace(reward=0.5) for i in (1, 2)]
+    row = summarise(halves).groups[0].total
+    assert (row.success.held, row.success.n) == (0, 2)
+    assert row.passes[0].at_least_one == 0
+
+
+def test_what_is_not_valid_counts_neither_way_and_has_bounds():
+    scores = [scored(True, trial="1"), scored(True, valid=False, trial="2"), scored(False, "u")]
+    row = summarise(scores).groups[0].total
+    assert (row.episodes, row.valid, row.invalid) == (3, 2, {"api_error": 1})
+    assert (row.success.mean, row.worst, row.best) == (0.5, 1 / 3, 2 / 3)
+    assert row.passes == []
+
+
+def test_a_second_valid_try_of_one_trial_is_rejected():
+    scores = [
+        scored(False, trial="1"),
+        scored(True, trial="1"),
+        scored(True, trial="1", run="other"),
+        scored(True, task="u", trial="1"),
+        scored(True, valid=False, task="v", trial="1"),
+        scored(True, task="v", trial="1"),
+        scored(True, task="w"),
+        scored(True, task="w"),
+    ]
+    judged = reject_duplicates(scores)
+    reasons = [score.invalid_reason for score in judged]
+    assert reasons == [None, "duplicate", None, None, "api_error", None, None, None]
+    assert (judged[1].success, judged[1].reward, judged[1].metrics) == (None, None, {})
+
+
+def test_levels_stand_beside_their_sum():
+    scores = [scored(True, level="L1"), scored(False, task="u", level="L3")]
+    [group] = summarise(scores).groups
+    assert [(row.level, row.success.mean) for row in group.rows] == [
+        ("L1", 1),
+        ("L3", 0),
+        ("", 0.5),
+    ]
+
+
+def test_agents_and_environments_are_kept_apart():
+    scores = [scored(True), scored(False)._replace(labels={}), scored(True)._replace(env_id="e")]
+    names = [(group.total.agent, group.total.env_id) for group in summarise(scores).groups]
+    assert names == [("", "railgym/Typewriter-v1"), ("a", "e"), ("a", "railgym/Typewriter-v1")]
+
+
+def test_langchains_means_say_their_denominators():
+    theirs = "langchain/correctness"
+    scores = [
+        scored(True)._replace(metrics={theirs: 1.0}),
+        scored(False)._replace(metrics={theirs: 0.0}),
+        scored(True, valid=False),
+    ]
+    found = summarise(scores).groups[0].total.langchain
+    assert found == {"correctness": (2, 0.5, pytest.approx(1 / 3))}
+
+
+def test_scores_json_is_strict_json_and_complete(tmp_path):
+    task = make_task()
+    registry = Registry({task.task_id: task})
+    labels = {"agent": "ä\u2028<b>", "trial": "1"}
+    plays = [Play(task, letters("dog"), labels), Play(task, letters("do", None), labels)]
+    write_log(tmp_path / "log", plays, registry)
+    summary = summarise(score_log(tmp_path / "log", registry))
+    nan = summary.episodes[0]._replace(reward=None)
+    write_scores(summary._replace(episodes=[*summary.episodes, nan]), tmp_path / "scores.json")
+
+    def refuse(name):
+        raise AssertionError(f"{name} is no JSON")
+
+    found = json.loads((tmp_path / "scores.json").read_text("ascii"), parse_constant=refuse)
+    assert set(found) == {"railgym", "summary", "episodes"}
+    assert [e["invalid_reason"] for e in found["episodes"]] == [None, "unfinished", None]
+    [group] = found["summary"]
+    assert group["total"]["agent"] == labels["agent"]
+    assert group["total"]["success"]["low"] == pytest.approx(0.2065, abs=1e-4)
+    assert group["levels"][0]["metrics"]["step_ratio"]["mean"] == 1
