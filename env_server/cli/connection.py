@@ -1,0 +1,116 @@
+"""A client for the commands that speak to a server, and a server for those that have none."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from env_server.cli.exits import Exit, Failure, failing_on
+from env_server.cli.options import host_and_port
+
+if TYPE_CHECKING:
+    from railgym.client import Client
+
+STOP_SECONDS = 15.0
+SIGTERM_CODE = 128 + signal.SIGTERM
+
+
+@contextmanager
+def connected(address: str, patience_seconds: float = 30.0) -> Iterator[Client]:
+    """Gives a client; what the server refuses is a failure of the command.
+
+    Args:
+        address: Of the server.
+        patience_seconds: How long a call waits for a server that was there and is gone.
+
+    Raises:
+        Failure: The server does not answer, or refuses.
+    """
+    from railgym.client import connect
+    from railgym.errors import DeadlineExceeded, RailgymError, Unavailable
+
+    try:
+        with (
+            failing_on(RailgymError),
+            connect(host_and_port(address), patience_seconds=patience_seconds) as client,
+        ):
+            yield client
+    except Failure as e:
+        if isinstance(e.__cause__, Unavailable | DeadlineExceeded):
+            message = f"expected a server at {address}, got no answer: {e}"
+            raise Failure(message, Exit.NO_SERVER) from e
+        raise
+
+
+@contextmanager
+def own_server(
+    log_dir: Path, messages: Path, envs: Sequence[str], tasks: Sequence[Path]
+) -> Iterator[str]:
+    """Runs `railgym serve` on a free loopback port while the block runs, and reaps it.
+
+    Args:
+        log_dir: Where it writes the episode log.
+        messages: The file for its own messages.
+        envs: Environments to add.
+        tasks: Task files to add.
+
+    Yields:
+        Its address.
+
+    Raises:
+        Failure: It did not come up.
+    """
+    command = [sys.executable, "-m", "env_server.cli", "serve", "--address", "127.0.0.1:0"]
+    command += ["--log-dir", str(log_dir)]
+    command += [part for name in envs for part in ("--env", name)]
+    command += [part for path in tasks for part in ("--tasks", str(path))]
+    with failing_on(OSError):
+        stderr = messages.open("wb")
+    with (
+        stderr,
+        _ending_on_sigterm(),
+        # In a session of its own, so that Ctrl-C comes to us alone, and we end it in order.
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True
+        ) as process,
+    ):
+        try:
+            yield _address_of(process, messages)
+        finally:
+            _stop(process)
+
+
+def _address_of(process: subprocess.Popen[str], messages: Path) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline().strip()
+    if not line:
+        last = messages.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-2:]
+        raise Failure(f"the server did not start: {' '.join(last)}", Exit.NO_SERVER)
+    return line.rpartition(" ")[2]
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+@contextmanager
+def _ending_on_sigterm() -> Iterator[None]:
+    """Lets SIGTERM unwind the stack as Ctrl-C does, so that no server is left behind."""
+
+    def end(number: int, frame: Any) -> None:
+        sys.exit(SIGTERM_CODE)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
