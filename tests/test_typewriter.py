@@ -165,3 +165,13 @@ def test_a_reference_word_counts_when_it_is_typed_and_nothing_after_it(task_id):
     *letters, final = episode.actions
     assert play(task_id, [*letters, letters[-1], final])[-1].transition.reward == 0.0
     assert play(task_id, [*letters[:-1], final])[-1].transition.reward == 0.0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"target": "A"}, {"target": "a" * 17}, {"target": ""}, {"target": "a\n"}, {"finish": "final"}],
+)
+def test_a_policy_types_1_to_16_small_letters_and_gives_no_answer(options):
+    with pytest.raises(BadOptions, match=f"option '{next(iter(options))}'"):
+        TypewriterPolicy().reset(options=options)
+    assert TypewriterPolicy().reset(options={"target": "z" * 16})[0][0].tolist() == [26] * 16

@@ -69,6 +69,7 @@ def serve(
     """
     import asyncio
 
+    from env_server.errors import EnvError
     from env_server.service.server import CannotBind, Settings
     from env_server.service.server import serve as serve_until_stopped
 
@@ -80,7 +81,7 @@ def serve(
         lease_seconds=lease,
     )
     registry = open_registry(env, tasks)
-    with failing_on(OSError), failing_on(CannotBind, code=Exit.NO_SERVER):
+    with failing_on(OSError, EnvError), failing_on(CannotBind, code=Exit.NO_SERVER):
         asyncio.run(serve_until_stopped(registry, settings))
 
 

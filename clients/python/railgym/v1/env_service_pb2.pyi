@@ -121,9 +121,13 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_UNKNOWN_EPISODE: _ErrorReason.ValueType  # 15
     """metadata: episode_id."""
     ERROR_REASON_ENV_ERROR: _ErrorReason.ValueType  # 16
-    """metadata: session_id. The trace stands in the server's log."""
+    """metadata: session_id, or env_id where there is no session yet. The trace stands
+    in the server's log.
+    """
     ERROR_REASON_NOT_RESUMABLE: _ErrorReason.ValueType  # 17
-    """metadata: session_id, detail. The log holds a record that cannot be followed."""
+    """metadata: session_id, detail. The log holds a record that cannot be followed, or
+    another server goes on with the session.
+    """
     ERROR_REASON_LOG_UNWRITABLE: _ErrorReason.ValueType  # 18
     """No metadata. The server cannot write its log; the same call may be sent again."""
 
@@ -163,9 +167,13 @@ ERROR_REASON_TOO_MANY_SESSIONS: ErrorReason.ValueType  # 14
 ERROR_REASON_UNKNOWN_EPISODE: ErrorReason.ValueType  # 15
 """metadata: episode_id."""
 ERROR_REASON_ENV_ERROR: ErrorReason.ValueType  # 16
-"""metadata: session_id. The trace stands in the server's log."""
+"""metadata: session_id, or env_id where there is no session yet. The trace stands
+in the server's log.
+"""
 ERROR_REASON_NOT_RESUMABLE: ErrorReason.ValueType  # 17
-"""metadata: session_id, detail. The log holds a record that cannot be followed."""
+"""metadata: session_id, detail. The log holds a record that cannot be followed, or
+another server goes on with the session.
+"""
 ERROR_REASON_LOG_UNWRITABLE: ErrorReason.ValueType  # 18
 """No metadata. The server cannot write its log; the same call may be sent again."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
@@ -368,7 +376,9 @@ class CreateSessionRequest(_message.Message):
     """Empty: no task; the environment's own reward counts."""
     argument_rule: _episode_pb2.ArgumentRule.ValueType
     request_id: _builtins.str
-    """The client's own key for this creation, best a UUID. Empty: none."""
+    """The client's own key for this creation, best a UUID; at most 256 bytes. Empty:
+    none.
+    """
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Copied into every EpisodeStarted. At most 32 entries of at most 256 bytes."""
@@ -445,7 +455,9 @@ class ResetRequest(_message.Message):
     as in Gymnasium.
     """
     options_json: _builtins.str
-    """JSON object, laid over the options of the task. Empty: none."""
+    """JSON object. Empty: none. With a task, nothing else than the options of the task,
+    which are a part of it.
+    """
     def __init__(
         self,
         *,

@@ -131,6 +131,7 @@ class EnvServiceServicer(object):
 
         Errors:
         * INVALID_ARGUMENT (BAD_PAGE): page token not from this list.
+        * INVALID_ARGUMENT (BAD_REQUEST): a negative page size.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -142,6 +143,7 @@ class EnvServiceServicer(object):
         Errors:
         * NOT_FOUND (UNKNOWN_ENV): no such environment; the nearest ids are named.
         * INVALID_ARGUMENT (BAD_PAGE): page token not from this list.
+        * INVALID_ARGUMENT (BAD_REQUEST): a negative page size, or no such level.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -153,9 +155,12 @@ class EnvServiceServicer(object):
 
         Errors:
         * NOT_FOUND (UNKNOWN_ENV, UNKNOWN_TASK): the nearest ids are named.
-        * INVALID_ARGUMENT (BAD_REQUEST): neither env_id nor task_id, or a task of another
-        environment.
+        * INVALID_ARGUMENT (BAD_REQUEST): neither env_id nor task_id, a task of another
+        environment, a field out of bounds, or a `request_id` that was used for a
+        session that has ended or was asked for otherwise.
         * RESOURCE_EXHAUSTED (TOO_MANY_SESSIONS): the server is full.
+        * UNAVAILABLE (LOG_UNWRITABLE): as Step.
+        * INTERNAL (ENV_ERROR): the environment cannot be made.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -168,9 +173,11 @@ class EnvServiceServicer(object):
         Errors:
         * NOT_FOUND (UNKNOWN_SESSION): never created.
         * FAILED_PRECONDITION (SESSION_CLOSED, SESSION_EXPIRED): it ended; when and why.
+        * FAILED_PRECONDITION (NOT_RESUMABLE): as Step.
         * FAILED_PRECONDITION (EPISODE_OUT_OF_ORDER): `episode` is neither the latest nor
         the one after it, or the latest one has steps or was asked for otherwise.
         * INVALID_ARGUMENT (BAD_OPTIONS): an unknown option or a wrong value, by name.
+        * UNAVAILABLE (LOG_UNWRITABLE): as Step.
         * INTERNAL (ENV_ERROR): the environment failed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -184,6 +191,8 @@ class EnvServiceServicer(object):
         Errors:
         * NOT_FOUND (UNKNOWN_SESSION): never created.
         * FAILED_PRECONDITION (SESSION_CLOSED, SESSION_EXPIRED): it ended; when and why.
+        * FAILED_PRECONDITION (NOT_RESUMABLE): the session stands in the log, but cannot
+        be taken up from there, or belongs to another server.
         * FAILED_PRECONDITION (NOT_RESET): no episode has begun.
         * FAILED_PRECONDITION (STEP_OUT_OF_ORDER): `step` is neither the latest nor the one
         after it, or repeats the latest with another action.
@@ -199,7 +208,7 @@ class EnvServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Render(self, request, context):
-        """Shows the current state to a person.
+        """Shows the current state to a person. The episode goes on even where that fails.
 
         Errors: as Step.
         """
@@ -225,6 +234,7 @@ class EnvServiceServicer(object):
         Errors:
         * NOT_FOUND (UNKNOWN_SESSION): never created.
         * FAILED_PRECONDITION (SESSION_CLOSED, SESSION_EXPIRED): it ended; when and why.
+        * FAILED_PRECONDITION (NOT_RESUMABLE): as Step.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -246,6 +256,7 @@ class EnvServiceServicer(object):
         Errors:
         * NOT_FOUND (UNKNOWN_SESSION): never created.
         * INVALID_ARGUMENT (BAD_REQUEST): `reason` is not one that a client may give.
+        * UNAVAILABLE (LOG_UNWRITABLE): as Step.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -255,7 +266,8 @@ class EnvServiceServicer(object):
         """Drives many environments on one stream, as vectorised Gymnasium does. Each
         request is a batch of rows; its response holds one row for each, in order.
         Requests may be pipelined. A row that fails carries a status of its own and
-        leaves the others alone. When the stream ends, its slots are closed.
+        leaves the others alone. When the client ends the stream, its slots are closed;
+        when the stream breaks, their leases are over.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

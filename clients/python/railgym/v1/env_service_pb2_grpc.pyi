@@ -54,6 +54,7 @@ class EnvServiceStub:
 
     Errors:
     * INVALID_ARGUMENT (BAD_PAGE): page token not from this list.
+    * INVALID_ARGUMENT (BAD_REQUEST): a negative page size.
     """
     ListTasks: _grpc.UnaryUnaryMultiCallable[_env_service_pb2.ListTasksRequest, _env_service_pb2.ListTasksResponse]
     """Lists tasks, without what would give them away.
@@ -61,6 +62,7 @@ class EnvServiceStub:
     Errors:
     * NOT_FOUND (UNKNOWN_ENV): no such environment; the nearest ids are named.
     * INVALID_ARGUMENT (BAD_PAGE): page token not from this list.
+    * INVALID_ARGUMENT (BAD_REQUEST): a negative page size, or no such level.
     """
     CreateSession: _grpc.UnaryUnaryMultiCallable[_env_service_pb2.CreateSessionRequest, _env_service_pb2.CreateSessionResponse]
     """Opens a session. Safe to repeat with the same `request_id`, which then gives
@@ -68,9 +70,12 @@ class EnvServiceStub:
 
     Errors:
     * NOT_FOUND (UNKNOWN_ENV, UNKNOWN_TASK): the nearest ids are named.
-    * INVALID_ARGUMENT (BAD_REQUEST): neither env_id nor task_id, or a task of another
-      environment.
+    * INVALID_ARGUMENT (BAD_REQUEST): neither env_id nor task_id, a task of another
+      environment, a field out of bounds, or a `request_id` that was used for a
+      session that has ended or was asked for otherwise.
     * RESOURCE_EXHAUSTED (TOO_MANY_SESSIONS): the server is full.
+    * UNAVAILABLE (LOG_UNWRITABLE): as Step.
+    * INTERNAL (ENV_ERROR): the environment cannot be made.
     """
     Reset: _grpc.UnaryUnaryMultiCallable[_env_service_pb2.ResetRequest, _env_service_pb2.ResetResponse]
     """Begins the next episode. A running one ends as "client_closed". Safe to repeat
@@ -79,9 +84,11 @@ class EnvServiceStub:
     Errors:
     * NOT_FOUND (UNKNOWN_SESSION): never created.
     * FAILED_PRECONDITION (SESSION_CLOSED, SESSION_EXPIRED): it ended; when and why.
+    * FAILED_PRECONDITION (NOT_RESUMABLE): as Step.
     * FAILED_PRECONDITION (EPISODE_OUT_OF_ORDER): `episode` is neither the latest nor
       the one after it, or the latest one has steps or was asked for otherwise.
     * INVALID_ARGUMENT (BAD_OPTIONS): an unknown option or a wrong value, by name.
+    * UNAVAILABLE (LOG_UNWRITABLE): as Step.
     * INTERNAL (ENV_ERROR): the environment failed.
     """
     Step: _grpc.UnaryUnaryMultiCallable[_env_service_pb2.StepRequest, _env_service_pb2.StepResponse]
@@ -91,6 +98,8 @@ class EnvServiceStub:
     Errors:
     * NOT_FOUND (UNKNOWN_SESSION): never created.
     * FAILED_PRECONDITION (SESSION_CLOSED, SESSION_EXPIRED): it ended; when and why.
+    * FAILED_PRECONDITION (NOT_RESUMABLE): the session stands in the log, but cannot
+      be taken up from there, or belongs to another server.
     * FAILED_PRECONDITION (NOT_RESET): no episode has begun.
     * FAILED_PRECONDITION (STEP_OUT_OF_ORDER): `step` is neither the latest nor the one
       after it, or repeats the latest with another action.
@@ -102,7 +111,7 @@ class EnvServiceStub:
     * INTERNAL (ENV_ERROR): the environment failed.
     """
     Render: _grpc.UnaryUnaryMultiCallable[_env_service_pb2.RenderRequest, _env_service_pb2.RenderResponse]
-    """Shows the current state to a person.
+    """Shows the current state to a person. The episode goes on even where that fails.
 
     Errors: as Step.
     """
@@ -120,6 +129,7 @@ class EnvServiceStub:
     Errors:
     * NOT_FOUND (UNKNOWN_SESSION): never created.
     * FAILED_PRECONDITION (SESSION_CLOSED, SESSION_EXPIRED): it ended; when and why.
+    * FAILED_PRECONDITION (NOT_RESUMABLE): as Step.
     """
     RecordClaim: _grpc.UnaryUnaryMultiCallable[_env_service_pb2.RecordClaimRequest, _env_service_pb2.RecordClaimResponse]
     """Writes what the client says of its agent to the log.
@@ -133,12 +143,14 @@ class EnvServiceStub:
     Errors:
     * NOT_FOUND (UNKNOWN_SESSION): never created.
     * INVALID_ARGUMENT (BAD_REQUEST): `reason` is not one that a client may give.
+    * UNAVAILABLE (LOG_UNWRITABLE): as Step.
     """
     Rollout: _grpc.StreamStreamMultiCallable[_env_service_pb2.RolloutRequest, _env_service_pb2.RolloutResponse]
     """Drives many environments on one stream, as vectorised Gymnasium does. Each
     request is a batch of rows; its response holds one row for each, in order.
     Requests may be pipelined. A row that fails carries a status of its own and
-    leaves the others alone. When the stream ends, its slots are closed.
+    leaves the others alone. When the client ends the stream, its slots are closed;
+    when the stream breaks, their leases are over.
     """
 
 @_typing.type_check_only
@@ -167,6 +179,7 @@ class EnvServiceAsyncStub(EnvServiceStub):
 
     Errors:
     * INVALID_ARGUMENT (BAD_PAGE): page token not from this list.
+    * INVALID_ARGUMENT (BAD_REQUEST): a negative page size.
     """
     ListTasks: _aio.UnaryUnaryMultiCallable[_env_service_pb2.ListTasksRequest, _env_service_pb2.ListTasksResponse]  # type: ignore[assignment]
     """Lists tasks, without what would give them away.
@@ -174,6 +187,7 @@ class EnvServiceAsyncStub(EnvServiceStub):
     Errors:
     * NOT_FOUND (UNKNOWN_ENV): no such environment; the nearest ids are named.
     * INVALID_ARGUMENT (BAD_PAGE): page token not from this list.
+    * INVALID_ARGUMENT (BAD_REQUEST): a negative page size, or no such level.
     """
     CreateSession: _aio.UnaryUnaryMultiCallable[_env_service_pb2.CreateSessionRequest, _env_service_pb2.CreateSessionResponse]  # type: ignore[assignment]
     """Opens a session. Safe to repeat with the same `request_id`, which then gives
@@ -181,9 +195,12 @@ class EnvServiceAsyncStub(EnvServiceStub):
 
     Errors:
     * NOT_FOUND (UNKNOWN_ENV, UNKNOWN_TASK): the nearest ids are named.
-    * INVALID_ARGUMENT (BAD_REQUEST): neither env_id nor task_id, or a task of another
-      environment.
+    * INVALID_ARGUMENT (BAD_REQUEST): neither env_id nor task_id, a task of another
+      environment, a field out of bounds, or a `request_id` that was used for a
+      session that has ended or was asked for otherwise.
     * RESOURCE_EXHAUSTED (TOO_MANY_SESSIONS): the server is full.
+    * UNAVAILABLE (LOG_UNWRITABLE): as Step.
+    * INTERNAL (ENV_ERROR): the environment cannot be made.
     """
     Reset: _aio.UnaryUnaryMultiCallable[_env_service_pb2.ResetRequest, _env_service_pb2.ResetResponse]  # type: ignore[assignment]
     """Begins the next episode. A running one ends as "client_closed". Safe to repeat
@@ -192,9 +209,11 @@ class EnvServiceAsyncStub(EnvServiceStub):
     Errors:
     * NOT_FOUND (UNKNOWN_SESSION): never created.
     * FAILED_PRECONDITION (SESSION_CLOSED, SESSION_EXPIRED): it ended; when and why.
+    * FAILED_PRECONDITION (NOT_RESUMABLE): as Step.
     * FAILED_PRECONDITION (EPISODE_OUT_OF_ORDER): `episode` is neither the latest nor
       the one after it, or the latest one has steps or was asked for otherwise.
     * INVALID_ARGUMENT (BAD_OPTIONS): an unknown option or a wrong value, by name.
+    * UNAVAILABLE (LOG_UNWRITABLE): as Step.
     * INTERNAL (ENV_ERROR): the environment failed.
     """
     Step: _aio.UnaryUnaryMultiCallable[_env_service_pb2.StepRequest, _env_service_pb2.StepResponse]  # type: ignore[assignment]
@@ -204,6 +223,8 @@ class EnvServiceAsyncStub(EnvServiceStub):
     Errors:
     * NOT_FOUND (UNKNOWN_SESSION): never created.
     * FAILED_PRECONDITION (SESSION_CLOSED, SESSION_EXPIRED): it ended; when and why.
+    * FAILED_PRECONDITION (NOT_RESUMABLE): the session stands in the log, but cannot
+      be taken up from there, or belongs to another server.
     * FAILED_PRECONDITION (NOT_RESET): no episode has begun.
     * FAILED_PRECONDITION (STEP_OUT_OF_ORDER): `step` is neither the latest nor the one
       after it, or repeats the latest with another action.
@@ -215,7 +236,7 @@ class EnvServiceAsyncStub(EnvServiceStub):
     * INTERNAL (ENV_ERROR): the environment failed.
     """
     Render: _aio.UnaryUnaryMultiCallable[_env_service_pb2.RenderRequest, _env_service_pb2.RenderResponse]  # type: ignore[assignment]
-    """Shows the current state to a person.
+    """Shows the current state to a person. The episode goes on even where that fails.
 
     Errors: as Step.
     """
@@ -233,6 +254,7 @@ class EnvServiceAsyncStub(EnvServiceStub):
     Errors:
     * NOT_FOUND (UNKNOWN_SESSION): never created.
     * FAILED_PRECONDITION (SESSION_CLOSED, SESSION_EXPIRED): it ended; when and why.
+    * FAILED_PRECONDITION (NOT_RESUMABLE): as Step.
     """
     RecordClaim: _aio.UnaryUnaryMultiCallable[_env_service_pb2.RecordClaimRequest, _env_service_pb2.RecordClaimResponse]  # type: ignore[assignment]
     """Writes what the client says of its agent to the log.
@@ -246,12 +268,14 @@ class EnvServiceAsyncStub(EnvServiceStub):
     Errors:
     * NOT_FOUND (UNKNOWN_SESSION): never created.
     * INVALID_ARGUMENT (BAD_REQUEST): `reason` is not one that a client may give.
+    * UNAVAILABLE (LOG_UNWRITABLE): as Step.
     """
     Rollout: _aio.StreamStreamMultiCallable[_env_service_pb2.RolloutRequest, _env_service_pb2.RolloutResponse]  # type: ignore[assignment]
     """Drives many environments on one stream, as vectorised Gymnasium does. Each
     request is a batch of rows; its response holds one row for each, in order.
     Requests may be pipelined. A row that fails carries a status of its own and
-    leaves the others alone. When the stream ends, its slots are closed.
+    leaves the others alone. When the client ends the stream, its slots are closed;
+    when the stream breaks, their leases are over.
     """
 
 class EnvServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -283,6 +307,7 @@ class EnvServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
         * INVALID_ARGUMENT (BAD_PAGE): page token not from this list.
+        * INVALID_ARGUMENT (BAD_REQUEST): a negative page size.
         """
 
     @_abc_1.abstractmethod
@@ -296,6 +321,7 @@ class EnvServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
         * NOT_FOUND (UNKNOWN_ENV): no such environment; the nearest ids are named.
         * INVALID_ARGUMENT (BAD_PAGE): page token not from this list.
+        * INVALID_ARGUMENT (BAD_REQUEST): a negative page size, or no such level.
         """
 
     @_abc_1.abstractmethod
@@ -309,9 +335,12 @@ class EnvServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
         * NOT_FOUND (UNKNOWN_ENV, UNKNOWN_TASK): the nearest ids are named.
-        * INVALID_ARGUMENT (BAD_REQUEST): neither env_id nor task_id, or a task of another
-          environment.
+        * INVALID_ARGUMENT (BAD_REQUEST): neither env_id nor task_id, a task of another
+          environment, a field out of bounds, or a `request_id` that was used for a
+          session that has ended or was asked for otherwise.
         * RESOURCE_EXHAUSTED (TOO_MANY_SESSIONS): the server is full.
+        * UNAVAILABLE (LOG_UNWRITABLE): as Step.
+        * INTERNAL (ENV_ERROR): the environment cannot be made.
         """
 
     @_abc_1.abstractmethod
@@ -326,9 +355,11 @@ class EnvServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
         * NOT_FOUND (UNKNOWN_SESSION): never created.
         * FAILED_PRECONDITION (SESSION_CLOSED, SESSION_EXPIRED): it ended; when and why.
+        * FAILED_PRECONDITION (NOT_RESUMABLE): as Step.
         * FAILED_PRECONDITION (EPISODE_OUT_OF_ORDER): `episode` is neither the latest nor
           the one after it, or the latest one has steps or was asked for otherwise.
         * INVALID_ARGUMENT (BAD_OPTIONS): an unknown option or a wrong value, by name.
+        * UNAVAILABLE (LOG_UNWRITABLE): as Step.
         * INTERNAL (ENV_ERROR): the environment failed.
         """
 
@@ -344,6 +375,8 @@ class EnvServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
         * NOT_FOUND (UNKNOWN_SESSION): never created.
         * FAILED_PRECONDITION (SESSION_CLOSED, SESSION_EXPIRED): it ended; when and why.
+        * FAILED_PRECONDITION (NOT_RESUMABLE): the session stands in the log, but cannot
+          be taken up from there, or belongs to another server.
         * FAILED_PRECONDITION (NOT_RESET): no episode has begun.
         * FAILED_PRECONDITION (STEP_OUT_OF_ORDER): `step` is neither the latest nor the one
           after it, or repeats the latest with another action.
@@ -361,7 +394,7 @@ class EnvServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _env_service_pb2.RenderRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_env_service_pb2.RenderResponse, _abc.Awaitable[_env_service_pb2.RenderResponse]]:
-        """Shows the current state to a person.
+        """Shows the current state to a person. The episode goes on even where that fails.
 
         Errors: as Step.
         """
@@ -391,6 +424,7 @@ class EnvServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
         * NOT_FOUND (UNKNOWN_SESSION): never created.
         * FAILED_PRECONDITION (SESSION_CLOSED, SESSION_EXPIRED): it ended; when and why.
+        * FAILED_PRECONDITION (NOT_RESUMABLE): as Step.
         """
 
     @_abc_1.abstractmethod
@@ -416,6 +450,7 @@ class EnvServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
         * NOT_FOUND (UNKNOWN_SESSION): never created.
         * INVALID_ARGUMENT (BAD_REQUEST): `reason` is not one that a client may give.
+        * UNAVAILABLE (LOG_UNWRITABLE): as Step.
         """
 
     @_abc_1.abstractmethod
@@ -427,7 +462,8 @@ class EnvServiceServicer(metaclass=_abc_1.ABCMeta):
         """Drives many environments on one stream, as vectorised Gymnasium does. Each
         request is a batch of rows; its response holds one row for each, in order.
         Requests may be pipelined. A row that fails carries a status of its own and
-        leaves the others alone. When the stream ends, its slots are closed.
+        leaves the others alone. When the client ends the stream, its slots are closed;
+        when the stream breaks, their leases are over.
         """
 
 def add_EnvServiceServicer_to_server(servicer: EnvServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

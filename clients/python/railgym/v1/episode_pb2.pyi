@@ -599,7 +599,7 @@ class EpisodeStarted(_message.Message):
     """Empty: no task."""
     task_sha256: _builtins.str
     options_json: _builtins.str
-    """JSON object: the options of the task, overlaid with those of the Reset."""
+    """JSON object. With a task, the options of the task."""
     seed: _builtins.int
     generator_state_json: _builtins.str
     """JSON: the state of NumPy's bit generator."""
@@ -759,15 +759,15 @@ Global___EpisodeEnded: _TypeAlias = EpisodeEnded  # noqa: Y015
 
 @_typing.final
 class ServerFault(_message.Message):
-    """The server failed while it held this episode. The trace stands in the server's
-    own log.
+    """The environment failed in this episode, maybe in the Reset that was to begin it.
+    The trace stands in the server's own log.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ERROR_FIELD_NUMBER: _builtins.int
     error: _builtins.str
-    """Class of the exception, without its text."""
+    """Class of the exception, without its text; "TimeoutError" where it hung."""
     def __init__(
         self,
         *,
@@ -789,7 +789,7 @@ class SessionClosed(_message.Message):
 
     REASON_FIELD_NUMBER: _builtins.int
     reason: Global___EndReason.ValueType
-    """Why: "client_closed", "client_lost" or "env_error"."""
+    """As the client said, or CLIENT_LOST."""
     def __init__(
         self,
         *,

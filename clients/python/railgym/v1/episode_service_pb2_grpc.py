@@ -61,6 +61,7 @@ class EpisodeServiceServicer(object):
 
         Errors:
         * INVALID_ARGUMENT (BAD_PAGE): page token not from this list.
+        * INVALID_ARGUMENT (BAD_REQUEST): a negative page size.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -38,6 +38,7 @@ class EpisodeServiceStub:
 
     Errors:
     * INVALID_ARGUMENT (BAD_PAGE): page token not from this list.
+    * INVALID_ARGUMENT (BAD_REQUEST): a negative page size.
     """
     ReadEpisode: _grpc.UnaryStreamMultiCallable[_episode_service_pb2.ReadEpisodeRequest, _episode_service_pb2.ReadEpisodeResponse]
     """Streams the events of one episode, as they stand in the log.
@@ -62,6 +63,7 @@ class EpisodeServiceAsyncStub(EpisodeServiceStub):
 
     Errors:
     * INVALID_ARGUMENT (BAD_PAGE): page token not from this list.
+    * INVALID_ARGUMENT (BAD_REQUEST): a negative page size.
     """
     ReadEpisode: _aio.UnaryStreamMultiCallable[_episode_service_pb2.ReadEpisodeRequest, _episode_service_pb2.ReadEpisodeResponse]  # type: ignore[assignment]
     """Streams the events of one episode, as they stand in the log.
@@ -89,6 +91,7 @@ class EpisodeServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
         * INVALID_ARGUMENT (BAD_PAGE): page token not from this list.
+        * INVALID_ARGUMENT (BAD_REQUEST): a negative page size.
         """
 
     @_abc_1.abstractmethod

@@ -1,0 +1,106 @@
+"""A session taken up from the log: after a crash, a restart, or on another server.
+
+The logged actions of its latest episode are played again, as in a replay, and the session goes on
+where its last record stands.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from env_server import codec
+from env_server.episode import Episode
+from env_server.errors import NotResumable, RailgymError
+from env_server.log import Chain, Record
+from env_server.registry import Registry
+from env_server.scoring import replay
+from env_server.service.ended import Ended
+from env_server.service.hosting import EnvFailed
+from env_server.service.player import Player
+from env_server.service.records import Opening, Records
+from env_server.service.session import Session
+from railgym import codec as wire
+from railgym.v1.episode_pb2 import EpisodeEvent
+
+
+def end_of(records: Sequence[Record]) -> Ended | None:
+    """How a session of the log has ended; None: it may be taken up."""
+    last = records[-1].event
+    at = last.time.seconds + last.time.nanos / 1e9
+    if last.HasField("session_closed"):
+        return Ended(at, wire.end_reason_from_proto(last.session_closed.reason) or "client_closed")
+    first = records[0].event
+    if first.HasField("session_opened"):  # else it is damaged, and its lease is not known
+        over = at + first.session_opened.lease_seconds
+        if over < time.time():
+            return Ended(over, "client_lost")
+    return None
+
+
+async def resume(records: Sequence[Record], registry: Registry) -> Session:
+    """Builds a session from its records.
+
+    Raises:
+        NotResumable: The records are not whole, or cannot be followed to their end.
+    """
+    opened = records[0].event.session_opened
+    session_id = records[0].event.session_id
+    _check_chain(session_id, records)
+    rule = codec.rule_from_proto(opened.argument_rule)
+    try:
+        entry = registry.env(opened.env_id)
+        task = registry.task(opened.task_id) if opened.task_id else None
+    except RailgymError as e:
+        raise not_resumable(session_id, str(e)) from None
+    opening = Opening(entry, task, dict(opened.labels), rule)
+    chain = Chain(session_id, records[-1].event.sequence + 1, records[-1].sha256)
+    player = Player(opening, Records(chain))
+    begun = [i for i, r in enumerate(records) if r.event.HasField("episode_started")]
+    if begun:
+        await _take_up(player, [record.event for record in records[begun[-1] :]], registry)
+    return Session(session_id, player, opened.request_id)
+
+
+def not_resumable(session_id: str, detail: str) -> NotResumable:
+    """The error for a session that stands in the log but cannot be taken up."""
+    return NotResumable(
+        f"session {session_id} cannot be resumed: {detail}", session_id=session_id, detail=detail
+    )
+
+
+def _check_chain(session_id: str, records: Sequence[Record]) -> None:
+    previous = b""
+    for number, record in enumerate(records):
+        event = record.event
+        if event.sequence != number or event.previous_sha256 != previous:
+            raise not_resumable(session_id, f"its records are not whole, at {record.place}")
+        previous = record.sha256
+
+
+async def _take_up(player: Player, events: Sequence[EpisodeEvent], registry: Registry) -> None:
+    session_id, _, number = events[0].episode_id.rpartition(".")
+    try:
+        await player.take_up(int(number), lambda: _play(events, registry))
+    except EnvFailed:
+        detail = "its environment fails; the trace stands in the server's log"
+        raise not_resumable(session_id, detail) from None
+
+
+def _play(events: Sequence[EpisodeEvent], registry: Registry) -> tuple[Episode, str | None]:
+    """Plays an episode again, and finds why it was abandoned, if it was."""
+    session_id, abandoned = events[0].session_id, None
+    try:
+        episode, entry, difference = replay.begin(events[0].episode_started, registry)
+        for event in events[1:]:
+            if difference is not None:
+                break
+            if event.HasField("step_taken"):
+                _, difference = replay.follow(episode, entry, event.step_taken)
+            elif event.HasField("episode_ended") and episode.end is None:
+                abandoned = wire.end_reason_from_proto(event.episode_ended.reason)
+    except replay.Unreplayable as e:
+        raise not_resumable(session_id, str(e)) from None
+    if difference is not None:
+        raise not_resumable(session_id, str(difference))
+    return episode, abandoned
