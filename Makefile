@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready-$(shell cat requirements.lock pyproject.toml | sha256sum | cut -c1-12)
-STUBS := clients/python/railgym/v1
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test bench lock stubs format check clean
