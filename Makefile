@@ -48,6 +48,7 @@ check: $(READY) ## Everything that is checked without running: format, lint, typ
 	$(BIN)/lint-imports
 	$(BIN)/buf format -d --exit-code proto
 	$(BIN)/buf lint proto
+	for wire in tests/golden/*/wire.binpb; do $(BIN)/buf breaking proto --against $$wire || exit 1; done
 	$(BIN)/python tests/stubs_are_fresh.py
 	$(BIN)/railgym tasks lint
 
