@@ -1,6 +1,7 @@
 """Writes the golden logs of this version, which every later version must replay to the bit.
 
     .venv/bin/python tests/golden/make.py
+    .venv/bin/buf build proto -o tests/golden/VERSION/wire.binpb
 
 Run it once for a version, before its release, and commit the folder. It is append-only: a folder
 of a released version is never written again. Where one does not replay any more, the change at
