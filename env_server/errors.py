@@ -18,6 +18,12 @@
     ├── BadPage               INVALID_ARGUMENT
     ├── TooManySessions       RESOURCE_EXHAUSTED
     ├── LogUnwritable         UNAVAILABLE
+    ├── Unauthenticated       UNAUTHENTICATED
+    ├── PermissionDenied      PERMISSION_DENIED
+    ├── QuotaExceeded         RESOURCE_EXHAUSTED
+    ├── WrongEndpoint         FAILED_PRECONDITION
+    ├── StepTimedOut          DEADLINE_EXCEEDED
+    ├── Draining              UNAVAILABLE
     └── EnvError              INTERNAL
 
 Each class is one ErrorReason of proto/railgym/v1/env_service.proto; the codes stand in
@@ -105,6 +111,30 @@ class TooManySessions(RailgymError):
 
 class LogUnwritable(RailgymError):
     """The log cannot be written; nothing is lost, and the same call may be sent again."""
+
+
+class Unauthenticated(RailgymError):
+    """No token, or one that the server does not know."""
+
+
+class PermissionDenied(RailgymError):
+    """The token does not allow this call, or not on this session."""
+
+
+class QuotaExceeded(RailgymError):
+    """The tenant holds as many sessions as it may."""
+
+
+class WrongEndpoint(RailgymError):
+    """The session lives on another worker of the server."""
+
+
+class StepTimedOut(RailgymError):
+    """The environment took too long and was stopped, which ended the episode."""
+
+
+class Draining(RailgymError):
+    """The server is stopping and takes no new sessions."""
 
 
 class EnvError(RailgymError):

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import grpc
 
 from env_server import codec
-from env_server.arguments import BadJson, BrokenJson, parse_object
+from env_server.arguments import MAX_CHARACTERS, BadJson, BrokenJson, parse_object
 from env_server.errors import BadPage, shown
 from env_server.service.calls import Calls, bad_request, reset_response
 from env_server.service.rollout import Rollout
@@ -18,6 +18,8 @@ from env_server.service.sessions import Sessions
 from env_server.service.status import streaming, unary
 from env_server.tasks import LEVELS
 from railgym import codec as wire
+from railgym._version import __version__
+from railgym.spaces import MAX_OBSERVATION
 from railgym.v1 import env_service_pb2 as pb
 from railgym.v1.env_service_pb2_grpc import EnvServiceServicer
 
@@ -49,6 +51,21 @@ class EnvService(EnvServiceServicer):
         """
         for env_id in self._registry.envs:
             await self._calls.env_info(env_id)
+
+    @unary
+    async def GetServerInfo(
+        self, request: pb.GetServerInfoRequest, context: Context
+    ) -> pb.GetServerInfoResponse:
+        """Tells what the server is, and its limits."""
+        limits = pb.Limits(
+            max_sessions=self._sessions.capacity,
+            lease_seconds=self._sessions.lease_seconds,
+            max_argument_characters=MAX_CHARACTERS,
+            max_observation_characters=MAX_OBSERVATION,
+        )
+        return pb.GetServerInfoResponse(
+            version=__version__, limits=limits, session_count=len(self._sessions)
+        )
 
     @unary
     async def ListEnvs(self, request: pb.ListEnvsRequest, context: Context) -> pb.ListEnvsResponse:

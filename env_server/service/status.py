@@ -44,6 +44,12 @@ CODES: dict[type[errors.RailgymError], grpc.StatusCode] = {
     errors.BadPage: grpc.StatusCode.INVALID_ARGUMENT,
     errors.TooManySessions: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.LogUnwritable: grpc.StatusCode.UNAVAILABLE,
+    errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
+    errors.PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
+    errors.QuotaExceeded: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.WrongEndpoint: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.StepTimedOut: grpc.StatusCode.DEADLINE_EXCEEDED,
+    errors.Draining: grpc.StatusCode.UNAVAILABLE,
     errors.EnvError: grpc.StatusCode.INTERNAL,
 }
 

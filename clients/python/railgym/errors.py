@@ -17,15 +17,21 @@
     ├── BadRequest            INVALID_ARGUMENT
     ├── BadPage               INVALID_ARGUMENT
     ├── TooManySessions       RESOURCE_EXHAUSTED
+    ├── Unauthenticated       UNAUTHENTICATED
+    ├── PermissionDenied      PERMISSION_DENIED
+    ├── QuotaExceeded         RESOURCE_EXHAUSTED
+    ├── WrongEndpoint         FAILED_PRECONDITION
     ├── ServerError           INTERNAL
     │   └── EnvError          INTERNAL
     ├── Unavailable           UNAVAILABLE: no server, or the connection broke
-    │   └── LogUnwritable     UNAVAILABLE
+    │   ├── LogUnwritable     UNAVAILABLE
+    │   └── Draining          UNAVAILABLE
     └── DeadlineExceeded      DEADLINE_EXCEEDED: no reply in time
+        └── StepTimedOut      DEADLINE_EXCEEDED
 
 Each class is one ErrorReason of proto/railgym/v1/env_service.proto, besides ServerError,
-Unavailable and DeadlineExceeded, which gRPC itself may report. Everything else, for instance a
-refused token, is a plain RailgymError with its code. An agent's mistake is none of these: it is
+Unavailable and DeadlineExceeded, which gRPC itself may report. Everything else is a plain
+RailgymError with its code. An agent's mistake is none of these: it is
 an observation.
 """
 
@@ -129,6 +135,22 @@ class TooManySessions(RailgymError):
     """The server is full; metadata: current, max."""
 
 
+class Unauthenticated(RailgymError):
+    """No token, or one that the server does not know."""
+
+
+class PermissionDenied(RailgymError):
+    """The token does not allow this call, or not on this session; metadata: method."""
+
+
+class QuotaExceeded(RailgymError):
+    """The tenant holds as many sessions as it may; metadata: tenant, current, max."""
+
+
+class WrongEndpoint(RailgymError):
+    """The session lives on another worker of the server; metadata: session_id, endpoint."""
+
+
 class ServerError(RailgymError):
     """The server failed. What happened stands in its own log."""
 
@@ -145,8 +167,16 @@ class LogUnwritable(Unavailable):
     """The server cannot write its log; the same call may be sent again."""
 
 
+class Draining(Unavailable):
+    """The server is stopping and takes no new sessions."""
+
+
 class DeadlineExceeded(RailgymError):
     """No reply in time. What was asked for may have happened: repeat it, or resume the session."""
+
+
+class StepTimedOut(DeadlineExceeded):
+    """The environment took too long and was stopped; metadata: session_id, limit_seconds."""
 
 
 REASONS: dict[str, type[RailgymError]] = {
@@ -168,9 +198,17 @@ REASONS: dict[str, type[RailgymError]] = {
     "TOO_MANY_SESSIONS": TooManySessions,
     "ENV_ERROR": EnvError,
     "LOG_UNWRITABLE": LogUnwritable,
+    "UNAUTHENTICATED": Unauthenticated,
+    "PERMISSION_DENIED": PermissionDenied,
+    "QUOTA_EXCEEDED": QuotaExceeded,
+    "WRONG_ENDPOINT": WrongEndpoint,
+    "STEP_TIMED_OUT": StepTimedOut,
+    "DRAINING": Draining,
 }
 
 _CODES: dict[str, type[RailgymError]] = {
+    "UNAUTHENTICATED": Unauthenticated,
+    "PERMISSION_DENIED": PermissionDenied,
     "INTERNAL": ServerError,
     "UNAVAILABLE": Unavailable,
     "DEADLINE_EXCEEDED": DeadlineExceeded,

@@ -130,6 +130,18 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_LOG_UNWRITABLE: _ErrorReason.ValueType  # 18
     """No metadata. The server cannot write its log; the same call may be sent again."""
+    ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 19
+    """No metadata. No token, or one that this server does not know."""
+    ERROR_REASON_PERMISSION_DENIED: _ErrorReason.ValueType  # 20
+    """metadata: method. The token does not allow this call, or not on this session."""
+    ERROR_REASON_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 21
+    """metadata: tenant, current, max."""
+    ERROR_REASON_WRONG_ENDPOINT: _ErrorReason.ValueType  # 22
+    """metadata: session_id, endpoint. The session lives on another worker: call there."""
+    ERROR_REASON_STEP_TIMED_OUT: _ErrorReason.ValueType  # 23
+    """metadata: session_id, limit_seconds. The environment was stopped."""
+    ERROR_REASON_DRAINING: _ErrorReason.ValueType  # 24
+    """No metadata. The server is stopping and takes no new sessions."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Reasons in google.rpc.ErrorInfo, for the domain "railgym". More may be added."""
@@ -176,7 +188,124 @@ another server goes on with the session.
 """
 ERROR_REASON_LOG_UNWRITABLE: ErrorReason.ValueType  # 18
 """No metadata. The server cannot write its log; the same call may be sent again."""
+ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 19
+"""No metadata. No token, or one that this server does not know."""
+ERROR_REASON_PERMISSION_DENIED: ErrorReason.ValueType  # 20
+"""metadata: method. The token does not allow this call, or not on this session."""
+ERROR_REASON_QUOTA_EXCEEDED: ErrorReason.ValueType  # 21
+"""metadata: tenant, current, max."""
+ERROR_REASON_WRONG_ENDPOINT: ErrorReason.ValueType  # 22
+"""metadata: session_id, endpoint. The session lives on another worker: call there."""
+ERROR_REASON_STEP_TIMED_OUT: ErrorReason.ValueType  # 23
+"""metadata: session_id, limit_seconds. The environment was stopped."""
+ERROR_REASON_DRAINING: ErrorReason.ValueType  # 24
+"""No metadata. The server is stopping and takes no new sessions."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
+
+@_typing.final
+class GetServerInfoRequest(_message.Message):
+    """Asks about the server."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetServerInfoRequest: _TypeAlias = GetServerInfoRequest  # noqa: Y015
+
+@_typing.final
+class GetServerInfoResponse(_message.Message):
+    """What the server is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
+    SESSION_COUNT_FIELD_NUMBER: _builtins.int
+    ENDPOINT_FIELD_NUMBER: _builtins.int
+    version: _builtins.str
+    """Of Railgym."""
+    session_count: _builtins.int
+    """Sessions that are open, of this worker."""
+    endpoint: _builtins.str
+    """Where this worker is reached directly, "host:port"."""
+    @_builtins.property
+    def limits(self) -> Global___Limits: ...
+    def __init__(
+        self,
+        *,
+        version: _builtins.str = ...,
+        limits: Global___Limits | None = ...,
+        session_count: _builtins.int = ...,
+        endpoint: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "limits", b"limits", "session_count", b"session_count", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetServerInfoResponse: _TypeAlias = GetServerInfoResponse  # noqa: Y015
+
+@_typing.final
+class Limits(_message.Message):
+    """What the server holds clients to. 0: no limit."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAX_SESSIONS_FIELD_NUMBER: _builtins.int
+    LEASE_SECONDS_FIELD_NUMBER: _builtins.int
+    STEP_SECONDS_FIELD_NUMBER: _builtins.int
+    MAX_MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
+    MAX_ARGUMENT_CHARACTERS_FIELD_NUMBER: _builtins.int
+    MAX_OBSERVATION_CHARACTERS_FIELD_NUMBER: _builtins.int
+    MIN_FREE_LOG_BYTES_FIELD_NUMBER: _builtins.int
+    MAX_CONCURRENT_CALLS_FIELD_NUMBER: _builtins.int
+    MAX_ENV_BYTES_FIELD_NUMBER: _builtins.int
+    max_sessions: _builtins.int
+    """Sessions at once, of this worker."""
+    lease_seconds: _builtins.float
+    """Of idleness, until a session expires."""
+    step_seconds: _builtins.float
+    """Of one reset, step or render; then the session's episode ends as "env_error"."""
+    max_message_bytes: _builtins.int
+    """Of one message in either direction, in bytes."""
+    max_argument_characters: _builtins.int
+    """Of the arguments of one call, in characters."""
+    max_observation_characters: _builtins.int
+    """Of one JSON observation, in characters."""
+    min_free_log_bytes: _builtins.int
+    """Bytes that must stay free on the disk of the log; below, new steps are refused."""
+    max_concurrent_calls: _builtins.int
+    """Calls at work at once, of this worker."""
+    max_env_bytes: _builtins.int
+    """Memory of one foreign environment's process, in bytes."""
+    def __init__(
+        self,
+        *,
+        max_sessions: _builtins.int = ...,
+        lease_seconds: _builtins.float = ...,
+        step_seconds: _builtins.float = ...,
+        max_message_bytes: _builtins.int = ...,
+        max_argument_characters: _builtins.int = ...,
+        max_observation_characters: _builtins.int = ...,
+        min_free_log_bytes: _builtins.int = ...,
+        max_concurrent_calls: _builtins.int = ...,
+        max_env_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_seconds", b"lease_seconds", "max_argument_characters", b"max_argument_characters", "max_concurrent_calls", b"max_concurrent_calls", "max_env_bytes", b"max_env_bytes", "max_message_bytes", b"max_message_bytes", "max_observation_characters", b"max_observation_characters", "max_sessions", b"max_sessions", "min_free_log_bytes", b"min_free_log_bytes", "step_seconds", b"step_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Limits: _TypeAlias = Limits  # noqa: Y015
 
 @_typing.final
 class ListEnvsRequest(_message.Message):
@@ -410,9 +539,17 @@ class CreateSessionResponse(_message.Message):
     LEASE_SECONDS_FIELD_NUMBER: _builtins.int
     ENV_FIELD_NUMBER: _builtins.int
     TASK_FIELD_NUMBER: _builtins.int
+    AGENT_TOKEN_FIELD_NUMBER: _builtins.int
+    ENDPOINT_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     lease_seconds: _builtins.float
     """Of idleness, until the session expires."""
+    agent_token: _builtins.str
+    """Lets its bearer step, render and close this session, and nothing else. Send it
+    as "authorization: Bearer TOKEN".
+    """
+    endpoint: _builtins.str
+    """Where the session lives, "host:port"; empty: where it was created."""
     @_builtins.property
     def env(self) -> Global___EnvInfo: ...
     @_builtins.property
@@ -426,10 +563,12 @@ class CreateSessionResponse(_message.Message):
         lease_seconds: _builtins.float = ...,
         env: Global___EnvInfo | None = ...,
         task: _episode_pb2.TaskInfo | None = ...,
+        agent_token: _builtins.str = ...,
+        endpoint: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["env", b"env", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["env", b"env", "lease_seconds", b"lease_seconds", "session_id", b"session_id", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "endpoint", b"endpoint", "env", b"env", "lease_seconds", b"lease_seconds", "session_id", b"session_id", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

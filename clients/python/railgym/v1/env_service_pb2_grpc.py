@@ -50,6 +50,11 @@ class EnvServiceStub(object):
         Args:
             channel: A grpc.Channel.
         """
+        self.GetServerInfo = channel.unary_unary(
+                '/railgym.v1.EnvService/GetServerInfo',
+                request_serializer=railgym_dot_v1_dot_env__service__pb2.GetServerInfoRequest.SerializeToString,
+                response_deserializer=railgym_dot_v1_dot_env__service__pb2.GetServerInfoResponse.FromString,
+                _registered_method=True)
         self.ListEnvs = channel.unary_unary(
                 '/railgym.v1.EnvService/ListEnvs',
                 request_serializer=railgym_dot_v1_dot_env__service__pb2.ListEnvsRequest.SerializeToString,
@@ -125,6 +130,13 @@ class EnvServiceServicer(object):
     └──────────────┘
     CloseSession from any state: CLOSED. Lease over: EXPIRED.
     """
+
+    def GetServerInfo(self, request, context):
+        """Tells what the server is and which limits it holds clients to.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
 
     def ListEnvs(self, request, context):
         """Lists the environments that this server hosts.
@@ -276,6 +288,11 @@ class EnvServiceServicer(object):
 
 def add_EnvServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'GetServerInfo': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetServerInfo,
+                    request_deserializer=railgym_dot_v1_dot_env__service__pb2.GetServerInfoRequest.FromString,
+                    response_serializer=railgym_dot_v1_dot_env__service__pb2.GetServerInfoResponse.SerializeToString,
+            ),
             'ListEnvs': grpc.unary_unary_rpc_method_handler(
                     servicer.ListEnvs,
                     request_deserializer=railgym_dot_v1_dot_env__service__pb2.ListEnvsRequest.FromString,
@@ -357,6 +374,33 @@ class EnvService(object):
     └──────────────┘
     CloseSession from any state: CLOSED. Lease over: EXPIRED.
     """
+
+    @staticmethod
+    def GetServerInfo(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/railgym.v1.EnvService/GetServerInfo',
+            railgym_dot_v1_dot_env__service__pb2.GetServerInfoRequest.SerializeToString,
+            railgym_dot_v1_dot_env__service__pb2.GetServerInfoResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def ListEnvs(request,

@@ -49,6 +49,8 @@ class EnvServiceStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> EnvServiceAsyncStub: ...
+    GetServerInfo: _grpc.UnaryUnaryMultiCallable[_env_service_pb2.GetServerInfoRequest, _env_service_pb2.GetServerInfoResponse]
+    """Tells what the server is and which limits it holds clients to."""
     ListEnvs: _grpc.UnaryUnaryMultiCallable[_env_service_pb2.ListEnvsRequest, _env_service_pb2.ListEnvsResponse]
     """Lists the environments that this server hosts.
 
@@ -174,6 +176,8 @@ class EnvServiceAsyncStub(EnvServiceStub):
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
+    GetServerInfo: _aio.UnaryUnaryMultiCallable[_env_service_pb2.GetServerInfoRequest, _env_service_pb2.GetServerInfoResponse]  # type: ignore[assignment]
+    """Tells what the server is and which limits it holds clients to."""
     ListEnvs: _aio.UnaryUnaryMultiCallable[_env_service_pb2.ListEnvsRequest, _env_service_pb2.ListEnvsResponse]  # type: ignore[assignment]
     """Lists the environments that this server hosts.
 
@@ -296,6 +300,14 @@ class EnvServiceServicer(metaclass=_abc_1.ABCMeta):
                                            └──────────────┘
        CloseSession from any state: CLOSED. Lease over: EXPIRED.
     """
+
+    @_abc_1.abstractmethod
+    def GetServerInfo(
+        self,
+        request: _env_service_pb2.GetServerInfoRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_env_service_pb2.GetServerInfoResponse, _abc.Awaitable[_env_service_pb2.GetServerInfoResponse]]:
+        """Tells what the server is and which limits it holds clients to."""
 
     @_abc_1.abstractmethod
     def ListEnvs(
