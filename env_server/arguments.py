@@ -136,12 +136,10 @@ def _number(text: str) -> int | float:
     if math.isinf(value):
         raise BadJson(f"expected a finite number, got {text[:40]}")
     if value == 0:  # a Decimal does not hold every exponent of 0
-        digits = text.lower().partition("e")[0]
-        return value if digits.strip("-0.") else 0
-    if value.is_integer():
+        return 0
+    if value.is_integer():  # also where the text says a little more: what is written is read again
         exact = Decimal(text)
-        if exact == exact.to_integral_value():
-            return int(exact)
+        return int(exact) if exact == exact.to_integral_value() else int(value)
     return value
 
 

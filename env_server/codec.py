@@ -13,7 +13,7 @@ from env_server.arguments import BadJson, BrokenJson, canonical_json, parse_obje
 from env_server.env import Action, Plain, StatefulEnv, ToolEnv
 from env_server.episode import Episode, EpisodeSpec, Reply, Rule, tools_for
 from env_server.errors import BadAction, BadOptions, shown
-from env_server.registry import EnvEntry, Registry
+from env_server.registry import EnvEntry
 from env_server.tasks import Task
 from railgym import codec
 from railgym._version import __version__
@@ -98,9 +98,7 @@ def task_info(task: Task) -> episode_pb2.TaskInfo:
     )
 
 
-def env_info(
-    entry: EnvEntry, registry: Registry, task: Task | None = None
-) -> env_service_pb2.EnvInfo:
+def env_info(entry: EnvEntry, task_count: int, task: Task | None = None) -> env_service_pb2.EnvInfo:
     """What a client may know of an environment, its tools limited to those of the task."""
     env = entry.make()
     schema = entry.options_schema
@@ -112,7 +110,7 @@ def env_info(
         action_space=codec.space_to_proto(space),
         observation_space=codec.space_to_proto(env.observation_space),
         options_schema_json="" if schema is None else canonical_json(schema),
-        task_count=sum(task.env_id == entry.env_id for task in registry.tasks.values()),
+        task_count=task_count,
         render_modes=entry.env_class.metadata.get("render_modes") or [],
     )
 
@@ -122,19 +120,26 @@ def started_event(
 ) -> episode_pb2.EpisodeStarted:
     """Writes the record that an episode begins with."""
     spec, start = episode.spec, episode.start
+    message = spec_to_started(spec)
+    message.env_version = entry.version
+    message.tools_sha256 = episode.tools_sha256
+    message.server_version = __version__
+    message.labels.update(labels)
+    message.observation.CopyFrom(start_observation(episode))
+    message.state_hash = start.state_hash
+    for key, value in codec.info_to_proto(start.info).items():
+        message.info[key].CopyFrom(value)
+    return message
+
+
+def spec_to_started(spec: EpisodeSpec) -> episode_pb2.EpisodeStarted:
+    """Writes what an episode depends on, as the record that it begins with holds it."""
     message = episode_pb2.EpisodeStarted(
         env_id=spec.env_id,
-        env_version=entry.version,
         task_id="" if spec.task is None else spec.task.task_id,
         task_sha256="" if spec.task is None else spec.task.sha256,
         options_json=canonical_json(spec.options),
-        tools_sha256=episode.tools_sha256,
-        server_version=__version__,
-        labels=labels,
         argument_rule=rule_to_proto(spec.rule),
-        observation=start_observation(episode),
-        info=codec.info_to_proto(start.info),
-        state_hash=start.state_hash,
     )
     if spec.generator_state is not None:
         message.generator_state_json = canonical_json(spec.generator_state)

@@ -194,10 +194,10 @@ class Episode:
             earned = transition.terminated and transition.info.get("fault") != "refusal"
             reward = self._judge(self.spec.task) if earned else 0.0
             transition = transition._replace(reward=reward)
-        self.latest, self.end = number, end
+        reply = Reply(transition, self.env.state_hash(), end)
+        self.latest, self.end, self._last = number, end, reply
         self.actions.append(action)
-        self._last = Reply(transition, self.env.state_hash(), end)
-        return self._last
+        return reply
 
     def _apply(self, env: ToolEnv, action: Action) -> Transition:
         try:

@@ -110,6 +110,10 @@ class Registry:
             )
         return self._envs[env_id]
 
+    def task_count(self, env_id: str) -> int:
+        """How many tasks an environment has."""
+        return sum(task.env_id == env_id for task in self.tasks.values())
+
     def task(self, task_id: str) -> Task:
         """Finds a task.
 

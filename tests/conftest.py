@@ -1,6 +1,7 @@
 """A real server on a free loopback port, in a thread of its own event loop."""
 
 import asyncio
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,13 +9,18 @@ from typing import Any, NamedTuple
 
 import grpc
 import pytest
+import structlog
 
 from env_server.registry import Registry
 from env_server.service.server import Settings, serving
 from railgym.v1.env_service_pb2_grpc import EnvServiceStub
 from railgym.v1.episode_service_pb2_grpc import EpisodeServiceStub
 
+# A server within the tests' own process must not write into what a command prints.
+structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+
 OWN = ("Count", "Ends", "Broken", "Slow", "Chance", "OneThread", "Stuck", "Reach", "Mixed", "Notes")
+OWN += ("Rogue", "Pid", "Begets")
 ADDED = ["CartPole-v1", *(f"envs_for_tests:{name}" for name in OWN)]
 """What the servers of the tests host besides the bundled environments."""
 

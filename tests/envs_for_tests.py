@@ -1,6 +1,11 @@
 """Environments of a user's own, good and bad, for a server to host."""
 
-import itertools
+import contextlib
+import ctypes
+import os
+import secrets
+import signal
+import subprocess
 import threading
 import time
 from typing import Any, ClassVar
@@ -108,6 +113,62 @@ class Stuck(Count):
         threading.Event().wait()
 
 
+class Rogue(Count):
+    """Does as its action says what harms the process that it runs in."""
+
+    LOOPS = 1
+    SLEEPS = 2
+    SWELLS = 3
+    EXITS = 4
+    CRASHES = 5
+    DIES = 6
+    SPEAKS = 7
+
+    def step(self, action):
+        match int(action):
+            case self.LOOPS:
+                while True:
+                    pass
+            case self.SLEEPS:
+                time.sleep(3_600)
+            case self.SWELLS:
+                self.hoard = [bytearray(64 * 1024**2) for _ in range(10_000)]
+            case self.EXITS:
+                os._exit(0)
+            case self.CRASHES:
+                ctypes.string_at(0)
+            case self.DIES:
+                os.kill(os.getpid(), signal.SIGKILL)
+            case self.SPEAKS:
+                for file in range(3, 64):  # one of them is the connection to the server
+                    with contextlib.suppress(OSError):
+                        os.write(file, b"d\0\0\0\4nonsense")
+        return super().step(action)
+
+    def render(self):
+        time.sleep(3_600)
+
+
+class Pid(Count):
+    """Observes the id of the process that it runs in."""
+
+    def step(self, action):
+        super().step(action)
+        return os.getpid(), 0.0, False, False, {}
+
+
+class Begets(Count):
+    """Starts a process of its own that never ends, observes its id, and hangs."""
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.child = subprocess.Popen(["sleep", "3600"])
+        return self.child.pid, {}
+
+    def step(self, action):
+        threading.Event().wait()
+
+
 class SlowStart(Count):
     """Takes a second to be made."""
 
@@ -141,13 +202,11 @@ class OneThread(Count):
 
 
 class Chance(Count):
-    """Is not deterministic: all of them draw from one stream of numbers."""
-
-    NUMBERS = itertools.count()
+    """Is not deterministic: it draws from a source that no seed sets."""
 
     def step(self, action):
         _, reward, terminated, truncated, info = super().step(action)
-        return next(self.NUMBERS), reward, terminated, truncated, info
+        return secrets.randbelow(10**9), reward, terminated, truncated, info
 
 
 class Reach(Count):

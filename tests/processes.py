@@ -1,16 +1,24 @@
 """The real server in a process of its own."""
 
+import contextlib
 import os
+import random
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import railgym
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+
+def free_port() -> int:
+    """A port below those that connections take for themselves, so that it stays free."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Server:
@@ -32,9 +40,16 @@ class Server:
 
     def start_again(self) -> None:
         self.process = self._start("exec")
+        self.wait_until_it_serves()
 
     def start_with(self, limit: str) -> None:
         self.process = self._start(f"{limit}; exec")
+        self.wait_until_it_serves()
+
+    def wait_until_it_serves(self) -> None:
+        with railgym.connect(self.address, startup_seconds=60) as client:
+            while client.health() != "SERVING":
+                time.sleep(0.05)
 
     def _start(self, how: str) -> subprocess.Popen:
         words = [sys.executable, "-m", "env_server.cli", "serve", "--log-level", "error"]

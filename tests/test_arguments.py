@@ -67,13 +67,15 @@ def test_zero_has_one_form(text):
         ("0.1", 0.1),
         ("1e-300", 1e-300),
         ("5e-324", 5e-324),
-        ("1.0000000000000000000000001", 1.0),
-        ("123456789012345678901234567890.5", 1.2345678901234568e29),
-        ("1e-99999999999999999999999", 0.0),
+        ("1.0000000000000000000000001", 1),
+        ("123456789012345678901234567890.5", int(1.2345678901234568e29)),
+        ("1e-99999999999999999999999", 0),
+        ("-1e-400", 0),
     ],
 )
 def test_integers_are_exact_and_other_numbers_are_doubles(text, value):
     assert same(read(text), value)
+    assert same(read(canonical_json(read(text))), value)
 
 
 @pytest.mark.parametrize("form", ["{}", "-{}", ".0{}", "-.0{}"])

@@ -162,7 +162,7 @@ def space(envs):
 
 def test_a_message_that_is_too_large_has_a_status(envs):
     session_id = raw.playing(envs)
-    action = ToolCall("type_letter", "x" * (5 * 1024 * 1024))
+    action = ToolCall("type_letter", "x" * (17 * 1024 * 1024))
     refusal = raw.refusal(envs.Step, raw.step_request(session_id, 1, action))
     assert refusal.code == "RESOURCE_EXHAUSTED"
     assert "larger than max" in refusal.message

@@ -467,7 +467,7 @@ def test_the_log_is_listed_shown_verified_and_exported(run, tmp_path):
 
 def damaged(run, tmp_path, harm):
     """A copy of a run's log, with harm done to the bytes of its segment."""
-    (segment,) = (run / "log").iterdir()
+    (segment,) = (run / "log").glob("*.rgl")
     copy = tmp_path / segment.name
     copy.write_bytes(harm(segment.read_bytes()))
     return copy

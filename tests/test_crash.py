@@ -28,8 +28,7 @@ CLIENTS = 64
 @pytest.fixture
 def server(tmp_path):
     server = Server(tmp_path / "log", SLOW)
-    with railgym.connect(server.address, startup_seconds=60) as client:
-        assert client.health() == "SERVING"
+    server.wait_until_it_serves()
     yield server
     server.process.kill()
     server.process.wait(30)

@@ -1,6 +1,9 @@
 """A server begins when it can, and ends in order: what it says meanwhile, and what goes on."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from queue import SimpleQueue
 
 import grpc
 import pytest
@@ -8,6 +11,7 @@ import raw
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from processes import Server
 
+from railgym.v1 import env_service_pb2 as pb
 from railgym.v1.env_service_pb2_grpc import EnvServiceStub
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -39,13 +43,6 @@ def watch(channel):
     return health.Watch(health_pb2.HealthCheckRequest(), timeout=60, wait_for_ready=True)
 
 
-def wait_until_it_serves(channel):
-    changes = watch(channel)
-    while next(changes).status != SERVING:
-        pass
-    changes.cancel()
-
-
 def test_it_does_not_serve_before_its_environments_are_loaded(start):
     _, channel = start("SlowStart")
     changes = watch(channel)
@@ -56,7 +53,7 @@ def test_it_does_not_serve_before_its_environments_are_loaded(start):
 
 def test_sigterm_lets_calls_finish_and_says_so_first(start):
     server, channel = start("Slow")
-    wait_until_it_serves(channel)
+    server.wait_until_it_serves()
     envs = EnvServiceStub(channel)
     slow = raw.playing(envs, "envs_for_tests:Slow")
     other = raw.playing(envs, options={"target": "dog"})
@@ -83,10 +80,35 @@ def test_sigterm_lets_calls_finish_and_says_so_first(start):
 
 def test_an_environment_that_hangs_does_not_hold_up_the_end(start):
     server, channel = start("Stuck")
-    wait_until_it_serves(channel)
+    server.wait_until_it_serves()
     envs = EnvServiceStub(channel)
     session_id = raw.playing(envs, "envs_for_tests:Stuck")
     with pytest.raises(grpc.RpcError):
         envs.Step(raw.step_request(session_id, 1, 1), timeout=0.3)
     assert raw.playing(envs), "expected others to go on"
     assert server.terminate() == 0
+
+
+def test_a_stream_that_is_open_goes_on_in_the_drain_and_opens_no_new_session(serve):
+    server = serve(grace_seconds=10)
+    rows = SimpleQueue()
+
+    def ask(slot, kind):
+        rows.put(pb.RolloutRequest(rows=[pb.RolloutAction(slot=slot, **kind)]))
+        return next(outcomes).rows[0]
+
+    opening = {"open": pb.RolloutOpen(session=pb.CreateSessionRequest(env_id=raw.TYPEWRITER))}
+    with grpc.insecure_channel(server.address) as channel, ThreadPoolExecutor() as pool:
+        outcomes = EnvServiceStub(channel).Rollout(iter(rows.get, None), timeout=30)
+        assert ask(0, opening).HasField("opened")
+        ask(0, {"reset": pb.RolloutReset(seed=1)})
+        stopping = pool.submit(serve.stop, server)
+        refused = next(last for slot in count(1) if (last := ask(slot, opening)).HasField("error"))
+        assert refused.error.code == grpc.StatusCode.UNAVAILABLE.value[0]
+        assert refused.error.reason == pb.ERROR_REASON_DRAINING
+        step = pb.RolloutStep(action=raw.message(raw.letter("d")))
+        assert ask(0, {"step": step}).HasField("stepped")
+        assert not stopping.done()
+        rows.put(None)
+        assert list(outcomes) == []
+        stopping.result(30)

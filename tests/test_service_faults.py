@@ -1,6 +1,5 @@
 """An environment that fails costs its own episode, and a slow one holds up nobody (S11)."""
 
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -176,11 +175,12 @@ def test_a_step_whose_client_gave_up_is_taken_once(envs, episodes):
 
 def test_a_reset_whose_client_gave_up_happens_once(envs, episodes):
     session_id = raw.playing(envs, SLOW, episode=1)
-    slow = envs.Step.future(raw.step_request(session_id, 1, 5), timeout=raw.SECONDS)
+    slow = envs.Step.future(raw.step_request(session_id, 1, 9), timeout=raw.SECONDS)
+    time.sleep(0.3)  # so that it is at work
     request = raw.reset_request(session_id, episode=2, seed=3)
     with pytest.raises(grpc.RpcError):
         envs.Reset(request, timeout=0.1)  # which waits for the step
-    assert slow.result().transition.reward == 5
+    assert slow.result().transition.reward == 9
     assert envs.Reset(request, timeout=raw.SECONDS).episode == 2
     kinds = [event.WhichOneof("kind") for event in events(episodes, f"{session_id}.1")]
     assert kinds == ["episode_started", "step_taken", "episode_ended"]
@@ -252,23 +252,3 @@ def test_calls_that_come_together_take_a_session_up_once(serve, tmp_path):
         replies = [call.result().transition for call in calls]
     assert all(reply == replies[0] for reply in replies)
     assert raw.steps_in(second.log_dir) == {(f"{session_id}.1", 1): 1, (f"{session_id}.1", 2): 1}
-
-
-def test_an_environment_that_hangs_has_failed_in_the_end(envs, episodes, monkeypatch):
-    monkeypatch.setattr("env_server.service.hosting.MAX_SECONDS", 0.3)
-    session_id = raw.playing(envs, "envs_for_tests:Stuck")
-    failure(envs.Step, raw.step_request(session_id, 1, 1))
-    *_, fault, end = events(episodes, f"{session_id}.1")
-    assert fault.server_fault.error == "TimeoutError"
-    assert end.episode_ended.reason == episode_pb2.END_REASON_ENV_ERROR
-    assert raw.reset(envs, session_id).episode == 2
-    raw.close(envs, session_id)
-
-
-def test_copies_that_fail_leave_no_thread_behind(envs):
-    session_id = raw.playing(envs, "envs_for_tests:Chance")
-    raw.step(envs, session_id, 1, 1)
-    before = threading.active_count()
-    for _ in range(20):
-        failure(envs.ForkSession, pb.ForkSessionRequest(session_id=session_id))
-    assert threading.active_count() < before + 10

@@ -200,13 +200,15 @@ def test_the_lease_is_told_and_renewed_by_any_call(serve, connect):
     assert second.lease_expire_time.ToNanoseconds() > first.lease_expire_time.ToNanoseconds()
 
 
-def test_a_session_with_a_call_at_work_is_not_idle(serve, connect):
+def test_a_session_with_a_call_at_work_is_not_idle(serve, connect, monkeypatch):
+    monkeypatch.setattr("env_server.service.server.REAP_SECONDS", 0.1)
     server = serve(lease_seconds=1)
     envs = connect(server)
     session_id = raw.playing(envs, "envs_for_tests:Slow")
-    long = [raw.step_request(session_id, number, raw.message(9)) for number in (1, 2, 3)]
-    calls = [envs.Step.future(request, timeout=raw.SECONDS) for request in long]
-    assert [call.result().transition.reward for call in calls] == [9, 9, 9]
+    for number in (1, 2, 3):
+        raw.step(envs, session_id, number, 5)
+    fork = pb.ForkSessionRequest(session_id=session_id)  # which takes the steps again: 1.5 s
+    assert envs.ForkSession(fork, timeout=raw.SECONDS).step == 3
     assert raw.where(envs, session_id).step == 3
     assert not ended_in_log(server)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from env_server.cli.connection import connected
 from env_server.cli.exits import Failure
-from env_server.cli.options import open_registry
+from env_server.cli.options import NO_ACCESS, Access, open_registry
 
 if TYPE_CHECKING:
     from env_server.registry import Registry
@@ -33,18 +33,18 @@ class Selection(NamedTuple):
     tags: Sequence[str] = ()
 
 
-def envs_at(address: str | None) -> list[EnvInfo]:
+def envs_at(address: str | None, access: Access = NO_ACCESS) -> list[EnvInfo]:
     """The environments of a server; None: the bundled ones."""
     if address is not None:
-        with connected(address) as client:
+        with connected(address, access) as client:
             return client.envs()
     return envs_of(open_registry())
 
 
-def tasks_at(address: str | None) -> list[TaskInfo]:
+def tasks_at(address: str | None, access: Access = NO_ACCESS) -> list[TaskInfo]:
     """The tasks of a server; None: the bundled ones."""
     if address is not None:
-        with connected(address) as client:
+        with connected(address, access) as client:
             return client.tasks()
     return tasks_of(open_registry())
 
@@ -54,7 +54,11 @@ def envs_of(registry: Registry) -> list[EnvInfo]:
     from env_server import codec
     from railgym.records import env_from_proto
 
-    return [env_from_proto(codec.env_info(entry, registry)) for entry in registry.envs.values()]
+    infos = [
+        codec.env_info(entry, registry.task_count(env_id))
+        for env_id, entry in registry.envs.items()
+    ]
+    return [env_from_proto(info) for info in infos]
 
 
 def tasks_of(registry: Registry) -> list[TaskInfo]:

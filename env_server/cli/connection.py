@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -11,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from env_server.cli.exits import Exit, Failure, failing_on
-from env_server.cli.options import host_and_port
+from env_server.cli.guard import TOKENS_VARIABLE
+from env_server.cli.options import NO_ACCESS, Access, host_and_port
 
 if TYPE_CHECKING:
     from railgym.client import Client
@@ -21,23 +23,35 @@ SIGTERM_CODE = 128 + signal.SIGTERM
 
 
 @contextmanager
-def connected(address: str, patience_seconds: float = 30.0) -> Iterator[Client]:
+def connected(
+    address: str, access: Access = NO_ACCESS, patience_seconds: float = 30.0
+) -> Iterator[Client]:
     """Gives a client; what the server refuses is a failure of the command.
 
     Args:
         address: Of the server.
+        access: What it asks for.
         patience_seconds: How long a call waits for a server that was there and is gone.
 
     Raises:
         Failure: The server does not answer, or refuses.
     """
     from railgym.client import connect
+    from railgym.credentials import bearer, tls_credentials
     from railgym.errors import DeadlineExceeded, RailgymError, Unavailable
 
+    with failing_on(OSError, ValueError):
+        credentials = tls_credentials(access.tls_ca, access.tls_cert, access.tls_key)
+        bearer(access.token)  # says at once what can be no token
     try:
         with (
             failing_on(RailgymError),
-            connect(host_and_port(address), patience_seconds=patience_seconds) as client,
+            connect(
+                host_and_port(address),
+                patience_seconds=patience_seconds,
+                credentials=credentials,
+                token=access.token,
+            ) as client,
         ):
             yield client
     except Failure as e:
@@ -69,14 +83,19 @@ def own_server(
     command += ["--log-dir", str(log_dir)]
     command += [part for name in envs for part in ("--env", name)]
     command += [part for path in tasks for part in ("--tasks", str(path))]
+    variables = {name: value for name, value in os.environ.items() if name != TOKENS_VARIABLE}
     with failing_on(OSError):
         stderr = messages.open("wb")
     with (
         stderr,
         _ending_on_sigterm(),
-        # In a session of its own, so that Ctrl-C comes to us alone, and we end it in order.
         subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True
+            command,
+            env=variables,  # it is ours alone, whatever tokens other servers may want
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            start_new_session=True,  # so that Ctrl-C comes to us alone, and we end it in order
         ) as process,
     ):
         try:

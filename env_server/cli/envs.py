@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from env_server.cli.options import Json, RemoteAddress
+from env_server.cli.options import Access, Json, RemoteAddress, TlsCa, TlsCert, TlsKey, Token
 from env_server.cli.output import print_json, print_rows
 
 if TYPE_CHECKING:
@@ -20,6 +20,10 @@ def envs(
         typer.Argument(show_default=False, help="Show this one. Default: list all."),
     ] = None,
     address: RemoteAddress = None,
+    token: Token = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
     as_json: Json = False,
 ) -> None:
     """List environments, or show the tools and reset options of one.
@@ -28,7 +32,8 @@ def envs(
     """
     from env_server.cli.catalogue import env_json, envs_at, find
 
-    found = {env.env_id: env for env in envs_at(address)}
+    access = Access(token, tls_ca, tls_cert, tls_key)
+    found = {env.env_id: env for env in envs_at(address, access)}
     if env_id is not None:
         env = found[find("environment", env_id, found)]
         print_json(env_json(env)) if as_json else _show(env)

@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from env_server.cli.exits import Exit, Failure
-from env_server.cli.options import DEFAULT_ADDRESS, Json, host_and_port
+from env_server.cli.exits import Exit, Failure, failing_on
+from env_server.cli.options import (
+    DEFAULT_ADDRESS,
+    Json,
+    TlsCa,
+    TlsCert,
+    TlsKey,
+    host_and_port,
+)
 from env_server.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -26,12 +33,15 @@ def health(
     wait: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, help="Wait so long for it to serve.")
     ] = 0.0,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
     as_json: Json = False,
 ) -> None:
     """Say whether a server serves.
 
     Prints SERVING and exits with 0; with 1 where it answers that it does not serve, and with 3
-    where it does not answer.
+    where it does not answer. No token is needed.
 
     `railgym health --wait 10 && python my_agent.py`
     """
@@ -39,7 +49,13 @@ def health(
     from grpc_health.v1.health_pb2 import HealthCheckResponse
     from grpc_health.v1.health_pb2_grpc import HealthStub
 
-    with grpc.insecure_channel(host_and_port(address)) as channel:
+    from railgym.credentials import tls_credentials
+
+    with failing_on(OSError, ValueError):
+        credentials = tls_credentials(tls_ca, tls_cert, tls_key)
+    at = host_and_port(address)
+    channel = grpc.secure_channel(at, credentials) if credentials else grpc.insecure_channel(at)
+    with channel:
         try:
             status = _ask(HealthStub(channel), wait)
         except grpc.RpcError as e:

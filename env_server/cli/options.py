@@ -28,6 +28,77 @@ class Level(StrEnum):
     L3 = "L3"
 
 
+class Access:
+    """What a server asks for: a token, and TLS. It shows neither.
+
+    Attributes:
+        token: Shown with every call; None: none.
+        tls_ca: Who signed the server's certificate; None: in clear.
+        tls_cert: The client's own certificate; None: none.
+        tls_key: Its key.
+    """
+
+    def __init__(
+        self,
+        token: str | None = None,
+        tls_ca: Path | None = None,
+        tls_cert: Path | None = None,
+        tls_key: Path | None = None,
+    ) -> None:
+        """Takes what was given on the command line or in the environment."""
+        self.token = token
+        self.tls_ca = tls_ca
+        self.tls_cert = tls_cert
+        self.tls_key = tls_key
+
+
+NO_ACCESS = Access()
+
+Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token",
+        metavar="TOKEN",
+        envvar="RAILGYM_TOKEN",
+        show_default=False,
+        help="Show this token to the server. Others can read a command line: better set the "
+        "variable.",
+    ),
+]
+
+TlsCa = Annotated[
+    Path | None,
+    typer.Option(
+        "--tls-ca",
+        metavar="FILE",
+        envvar="RAILGYM_TLS_CA",
+        show_default=False,
+        help="Speak TLS, with a server whose certificate one of these signed (PEM).",
+    ),
+]
+
+TlsCert = Annotated[
+    Path | None,
+    typer.Option(
+        "--tls-cert",
+        metavar="FILE",
+        envvar="RAILGYM_TLS_CERT",
+        show_default=False,
+        help="Your own certificate, for mutual TLS (PEM).",
+    ),
+]
+
+TlsKey = Annotated[
+    Path | None,
+    typer.Option(
+        "--tls-key",
+        metavar="FILE",
+        envvar="RAILGYM_TLS_KEY",
+        show_default=False,
+        help="Its private key (PEM).",
+    ),
+]
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 RemoteAddress = Annotated[

@@ -13,7 +13,19 @@ import typer
 from env_server.cli.catalogue import find
 from env_server.cli.connection import connected, own_server
 from env_server.cli.exits import Failure, failing_on
-from env_server.cli.options import DEFAULT_LOG_DIR, Json, MoreTasks, ServerAddress, open_registry
+from env_server.cli.options import (
+    DEFAULT_LOG_DIR,
+    NO_ACCESS,
+    Access,
+    Json,
+    MoreTasks,
+    ServerAddress,
+    TlsCa,
+    TlsCert,
+    TlsKey,
+    Token,
+    open_registry,
+)
 from env_server.cli.output import say
 
 if TYPE_CHECKING:
@@ -41,6 +53,10 @@ def play(
         Path, typer.Option(metavar="DIR", help="Where a server of its own writes the log.")
     ] = DEFAULT_LOG_DIR,
     address: ServerAddress = None,
+    token: Token = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
     as_json: Json = False,
 ) -> None:
     r"""Play a task yourself: you get what an agent gets, and `undo`.
@@ -64,7 +80,8 @@ def play(
         )
     else:
         server = nullcontext(address)
-    with server as at, connected(at) as client:
+    access = Access(token, tls_ca, tls_cert, tls_key) if address else NO_ACCESS
+    with server as at, connected(at, access) as client:
         if env is None and task_id is None:
             env, task_id = _choose(client)
         session = client.session(env, task_id, labels={"agent": "person"})

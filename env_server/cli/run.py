@@ -11,7 +11,19 @@ import typer
 
 from env_server.cli.agents import SCRIPTED, find_agent
 from env_server.cli.exits import Exit
-from env_server.cli.options import Json, Levels, MoreTasks, ServerAddress, Tags, open_registry
+from env_server.cli.options import (
+    Access,
+    Json,
+    Levels,
+    MoreTasks,
+    ServerAddress,
+    Tags,
+    TlsCa,
+    TlsCert,
+    TlsKey,
+    Token,
+    open_registry,
+)
 from env_server.cli.output import say
 from env_server.cli.runs import Config, new_folder, plan_run, play_and_score, show, write_config
 from env_server.cli.score import verdict
@@ -69,6 +81,10 @@ def run(
         bool, typer.Option("--overwrite", help="Delete an earlier run of this name.")
     ] = False,
     address: ServerAddress = None,
+    token: Token = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
     as_json: Json = False,
 ) -> None:
     """Let agents play tasks over gRPC, score the log by replay, and write a report.
@@ -99,17 +115,18 @@ def run(
         seed=seed,
         concurrency=concurrency,
     )
-    _run(config, out, overwrite=overwrite, as_json=as_json)
+    access = Access(token, tls_ca, tls_cert, tls_key)
+    _run(config, access, out, overwrite=overwrite, as_json=as_json)
 
 
-def _run(config: Config, out: Path, *, overwrite: bool, as_json: bool) -> None:
+def _run(config: Config, access: Access, out: Path, *, overwrite: bool, as_json: bool) -> None:
     registry = open_registry(() if config.address else config.envs, config.task_paths)
     agents = {name: find_agent(name, registry) for name in config.agents}
-    trials = plan_run(config, registry)
+    trials = plan_run(config, access, registry)
     folder = new_folder(out, config.name, overwrite=overwrite)
     write_config(folder, config, trials)
     try:
-        failed, summary = play_and_score(folder, config, trials, agents, registry)
+        failed, summary = play_and_score(folder, config, access, trials, agents, registry)
     except KeyboardInterrupt:
         say(f"Stopped. What was played until then is in {folder}: railgym score {folder}")
         raise

@@ -19,6 +19,7 @@ from env_server.cli.agents import ORACLE
 from env_server.cli.catalogue import Selection, envs_at, envs_of, select, tasks_at, tasks_of
 from env_server.cli.connection import connected, own_server
 from env_server.cli.exits import Failure, failing_on
+from env_server.cli.options import Access
 from env_server.cli.output import print_json, progress_bar, say
 from env_server.cli.score import (
     REPORT,
@@ -82,11 +83,12 @@ class Config(NamedTuple):
         return [Path(path) for path in self.task_files]
 
 
-def plan_run(config: Config, registry: Registry) -> list[Trial]:
+def plan_run(config: Config, access: Access, registry: Registry) -> list[Trial]:
     """Plans the trials of a run.
 
     Args:
         config: What is asked for.
+        access: To the user's server.
         registry: What a server of its own will offer.
 
     Raises:
@@ -94,7 +96,7 @@ def plan_run(config: Config, registry: Registry) -> list[Trial]:
     """
     from env_server.cli.trials import plan
 
-    targets = _limited(_targets(config, registry), config.limit)
+    targets = _limited(_targets(config, access, registry), config.limit)
     trials = plan(config.agents, targets, config.repeats, config.seed)
     playable = [t for t in trials if t.agent != ORACLE or t.target.task is not None]
     if len(playable) < len(trials):
@@ -104,14 +106,15 @@ def plan_run(config: Config, registry: Registry) -> list[Trial]:
     return playable
 
 
-def _targets(config: Config, registry: Registry) -> list[Target]:
+def _targets(config: Config, access: Access, registry: Registry) -> list[Target]:
     """The selected tasks, and the environments that were named and have none."""
     from env_server.cli.trials import Target
 
     if config.address is None:
         tasks, envs = tasks_of(registry), envs_of(registry)
     else:
-        tasks, envs = tasks_at(config.address), envs_at(config.address)
+        tasks = tasks_at(config.address, access)
+        envs = envs_at(config.address, access)
     which = Selection(config.envs, config.levels, config.tasks, config.tags)
     selected = select(tasks, which, [env.env_id for env in envs])
     targets = [Target(task.env_id, task) for task in selected]
@@ -171,6 +174,7 @@ def write_config(folder: Path, config: Config, trials: Sequence[Trial]) -> None:
 def play_and_score(
     folder: Path,
     config: Config,
+    access: Access,
     trials: Sequence[Trial],
     agents: dict[str, AgentFor],
     registry: Registry,
@@ -194,7 +198,7 @@ def play_and_score(
             failed = _play(client, config, trials, agents)
         scores = scores_of(log, registry, total=len(trials))
     else:
-        with connected(config.address) as client:
+        with connected(config.address, access) as client:
             failed = _play(client, config, trials, agents)
             scores = scores_of_server(client, config.run)
     summary = summarise(scores)

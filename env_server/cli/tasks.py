@@ -11,6 +11,7 @@ import typer
 from env_server.cli.catalogue import Selection, envs_at, find, select, tasks_at
 from env_server.cli.exits import Exit, failing_on
 from env_server.cli.options import (
+    Access,
     Json,
     Level,
     Levels,
@@ -18,6 +19,10 @@ from env_server.cli.options import (
     MoreTasks,
     RemoteAddress,
     Tags,
+    TlsCa,
+    TlsCert,
+    TlsKey,
+    Token,
     open_registry,
 )
 from env_server.cli.output import print_json, print_rows, say, with_progress
@@ -41,15 +46,20 @@ def list_tasks(
     level: Levels = None,
     tag: Tags = None,
     address: RemoteAddress = None,
+    token: Token = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
     as_json: Json = False,
 ) -> None:
     """List tasks.
 
     `railgym tasks list --env railgym/Relational-v1 --level L3`
     """
-    names = [info.env_id for info in envs_at(address)] if env else []
+    access = Access(token, tls_ca, tls_cert, tls_key)
+    names = [info.env_id for info in envs_at(address, access)] if env else []
     which = Selection(envs=env or (), levels=level or (), tags=tag or ())
-    found = select(tasks_at(address), which, names)
+    found = select(tasks_at(address, access), which, names)
     if as_json:
         print_json([task._asdict() for task in found])
     else:

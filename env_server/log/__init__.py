@@ -3,7 +3,9 @@
 **The format.** A log is a directory of segments, `NNNNNNNN-XXXXXXXX.rgl`: a number of eight
 digits, a dash, and letters that no other writer draws. A writer begins a segment of its own when
 it opens the log and whenever one has come to 256 MiB, each time with the number after the highest
-that there is. It only appends, and holds an exclusive flock on its segment while it lives.
+that there is. It only appends, and holds an exclusive flock on each of its segments while it
+lives: a session belongs to whoever holds the segment of its latest record. To go on with a session
+of a dead writer, another one takes the flock of that segment, and holds it from then on.
 Segments are read in the order of their names, each from its first byte to its last.
 
 A segment is a row of frames, and nothing else. A frame:

@@ -1,12 +1,13 @@
 """Finds the records of one session in a log, to resume it.
 
-Held in memory are the places of records, 8 bytes each, and the ids of sessions. The log itself
-is the truth: an index is made by reading it, and is never stored.
+Held in memory are the places of records, 8 bytes each, and the ids and tenants of sessions. The
+log itself is the truth: an index is made by reading it, and is never stored.
 """
 
 from __future__ import annotations
 
 import itertools
+import sys
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable
@@ -32,7 +33,8 @@ class LogIndex:
         self._paths: list[Path] = []  # of the segments, as they were found
         self._read_to: dict[Path, int] = {}
         self._places: dict[str, array[int]] = {}  # segment and offset of a session's records
-        self._requests: defaultdict[str, list[str]] = defaultdict(list)
+        self._requests: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+        self._tenants: dict[str, str] = {}
 
     def session(self, session_id: str) -> list[Record] | None:
         """Reads the records of a session in the order of the log; None: it has none.
@@ -43,10 +45,19 @@ class LogIndex:
         places = self._places.get(session_id)
         return None if places is None else self._records(places)
 
-    def sessions_of(self, request_id: str) -> list[str]:
-        """The ids of the sessions that were opened with this `request_id`, oldest first."""
+    def sessions_of(self, request_id: str, tenant: str = "") -> list[str]:
+        """The ids of the sessions that a tenant opened with this `request_id`, oldest first."""
         self._scan_once()
-        return list(self._requests.get(request_id, ()))
+        return list(self._requests.get((tenant, request_id), ()))
+
+    def tenant_of(self, session_id: str) -> str:
+        """Whose a session is, as far as the log was read; empty: no tenant's."""
+        return self._tenants.get(session_id, "")
+
+    def unread(self) -> list[Path]:
+        """The segments that hold what was not read yet."""
+        known = sizes(segments(self._directory))
+        return [path for path, size in known if size > self._read_to.get(path, 0)]
 
     def refresh(self) -> None:
         """Reads what any writer has appended since the last time."""
@@ -75,9 +86,12 @@ class LogIndex:
 
     def _add(self, event: pb.EpisodeEvent, place: int) -> None:
         self._places.setdefault(event.session_id, array("Q")).append(place)
-        request_id = event.session_opened.request_id
-        if request_id:
-            self._requests[request_id].append(event.session_id)
+        if event.HasField("session_opened"):
+            tenant, request_id = event.session_opened.tenant, event.session_opened.request_id
+            if tenant:
+                self._tenants[event.session_id] = sys.intern(tenant)
+            if request_id:
+                self._requests[tenant, request_id].append(event.session_id)
 
     def _records(self, places: Iterable[int]) -> list[Record]:
         records: list[Record] = []

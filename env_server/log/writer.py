@@ -1,7 +1,8 @@
 """The writer of a log: appends to a segment of its own, and mends what a dead writer left.
 
-What `append` wrote outlives the process; what `sync` flushed outlives the machine. This module
-knows nothing of what a payload means.
+What `append` wrote outlives the process; what `sync` flushed outlives the machine. Every segment
+that it began or took over stays locked while it lives, so that nobody else goes on with what stands
+there. This module knows nothing of what a payload means.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import errno
 import fcntl
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -34,19 +35,28 @@ class LogWriter:
         cut: The torn tails that were cut off when the log was opened, for the server to report.
     """
 
-    def __init__(self, directory: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        segment_bytes: int = SEGMENT_BYTES,
+        announce: Callable[[Path], None] | None = None,
+    ) -> None:
         """Opens a log, or begins one: cuts the torn tails of dead writers, and begins a segment.
 
         Args:
             directory: The log. Made where it does not exist.
             segment_bytes: Size at which a new segment begins.
+            announce: Told of a segment before it is begun, and when it is taken over. An OSError
+                that it raises is one of the log. None: nobody is told.
 
         Raises:
             LogUnwritable: The directory cannot be written.
         """
         self._directory = directory
         self._segment_bytes = segment_bytes
+        self._announce = announce or (lambda segment: None)
         self._lock = threading.RLock()
+        self._held: dict[Path, int] = {}  # open files of the segments that are locked
         self.path = directory
         self._fd = -1
         self._size = self._synced = 0  # bytes of the segment
@@ -57,11 +67,14 @@ class LogWriter:
         except OSError as e:
             raise _unwritable(e, directory) from e
 
-    def append(self, payloads: Sequence[bytes]) -> None:
+    def append(self, payloads: Sequence[bytes]) -> int:
         """Writes payloads, one frame each: all of them, or none.
 
         Args:
             payloads: Serialised `EpisodeEvent`s of at most 16 MiB each.
+
+        Returns:
+            How many bytes were written.
 
         Raises:
             LogUnwritable: They could not be written, for instance because the disk is full. The
@@ -78,6 +91,7 @@ class LogWriter:
             except OSError as e:
                 raise _unwritable(e, self.path) from e
             self._size += len(data)
+        return len(data)
 
     def continue_after(self, segment: Path) -> None:
         """Makes sure that what is appended from now on is read after what stands in `segment`.
@@ -95,6 +109,40 @@ class LogWriter:
                 self._begin_segment()
             except OSError as e:
                 raise _unwritable(e, self._directory) from e
+
+    @property
+    def given_up(self) -> bool:
+        """Whether nothing more is written: closed, or given up after an error of the disk."""
+        return self._fd < 0
+
+    def holds(self, segment: Path) -> bool:
+        """Whether this writer began the segment or has taken it over."""
+        return segment in self._held
+
+    def take_over(self, segment: Path) -> bool:
+        """Takes a dead writer's segment, cuts its torn tail, and keeps it from everybody else.
+
+        Returns:
+            False: another writer holds it.
+
+        Raises:
+            LogUnwritable: The segment cannot be opened or mended.
+        """
+        if self.holds(segment):
+            return True
+        try:
+            fd = os.open(segment, os.O_RDONLY)
+            try:
+                taken = lock(fd)
+                if taken:
+                    _mend(segment)
+                    self._announce(segment)
+                    self._hold(segment, os.dup(fd))  # a lock lasts as long as any copy is open
+            finally:
+                os.close(fd)
+        except OSError as e:
+            raise _unwritable(e, segment) from e
+        return taken
 
     def sync(self) -> None:
         """Flushes what was appended to the disk. Costs nothing where nothing was.
@@ -122,7 +170,7 @@ class LogWriter:
         with self._lock:
             if self._fd >= 0:
                 self.sync()
-                self._leave_segment()
+                self._give_up()
 
     def __enter__(self) -> Self:
         """Gives the writer itself."""
@@ -138,13 +186,14 @@ class LogWriter:
             os.fsync(fd)
         except OSError:
             with self._lock:
-                self._leave_segment()  # a second fsync would succeed without the lost bytes
+                self._give_up()  # a second fsync would succeed without the lost bytes
             raise
 
     def _begin_segment(self) -> None:
         if self._fd >= 0:
             self._flush(self._fd)
         path = next_path(self._directory)
+        self._announce(path)
         fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)  # waits for those who look whether its writer lives
@@ -152,7 +201,7 @@ class LogWriter:
         except OSError:
             os.close(fd)
             raise
-        self._leave_segment()
+        self._held[path] = fd
         self._fd, self.path, self._size, self._synced = fd, path, 0, 0
 
     def _check_open(self) -> None:
@@ -160,10 +209,18 @@ class LogWriter:
             reason = "the log cannot be written: closed, or given up after an error of the disk"
             raise LogUnwritable(errno.EBADF, reason, str(self.path))
 
-    def _leave_segment(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)  # gives up the lock
+    def _hold(self, segment: Path, fd: int) -> None:
+        with self._lock:
+            self._held[segment] = fd
+            if self._fd < 0:  # given up meanwhile
+                self._give_up()
+        self._check_open()
+
+    def _give_up(self) -> None:
+        """Lets go of every segment: whoever takes one over finds all that was written."""
+        self._fd = -1
+        while self._held:
+            os.close(self._held.popitem()[1])  # gives up the lock
 
     def _write(self, data: bytes) -> None:
         left = memoryview(data)
@@ -179,19 +236,24 @@ class LogWriter:
         try:
             os.ftruncate(self._fd, self._size)
         except OSError:
-            self._leave_segment()
+            self._give_up()
             raise
 
 
 def _cut_torn_tail(segment: Path) -> Torn | None:
     """Cuts the torn tail off a segment, unless its writer lives."""
     with segment.open("rb") as file:
-        torn = frames.torn_tail(segment) if lock(file.fileno()) else None
-        if torn:
-            with segment.open("r+b") as writable:
-                writable.truncate(torn.offset)
-                os.fsync(writable.fileno())
-        return torn
+        return _mend(segment) if lock(file.fileno()) else None
+
+
+def _mend(segment: Path) -> Torn | None:
+    """Cuts the torn tail off a segment that is locked here."""
+    torn = frames.torn_tail(segment)
+    if torn:
+        with segment.open("r+b") as writable:
+            writable.truncate(torn.offset)
+            os.fsync(writable.fileno())
+    return torn
 
 
 def _flush_names(directory: Path) -> None:

@@ -16,6 +16,7 @@ from env_server.arguments import BadJson, BrokenJson, canonical_json
 from env_server.episode import Episode, Reply
 from env_server.errors import RailgymError, UnknownEnv, UnknownTask
 from env_server.registry import EnvEntry, Registry
+from env_server.tasks import Task
 from railgym.codec import end_reason_from_proto, info_to_proto
 from railgym.v1 import episode_pb2
 
@@ -82,6 +83,21 @@ def begin(
         Unreplayable: The environment or the task is not there, is another one than was recorded,
             or does not take the options.
     """
+    entry, task = find(started, registry)
+    try:
+        spec = codec.spec_from_started(started, task)
+        episode = Episode(spec, entry.make())
+    except (BadJson, BrokenJson, RailgymError, ValueError, TypeError, KeyError) as e:
+        raise Unreplayable(f"cannot begin: {e}") from None
+    return episode, entry, compare_start(started, _start(episode))
+
+
+def find(started: episode_pb2.EpisodeStarted, registry: Registry) -> tuple[EnvEntry, Task | None]:
+    """Finds the environment and the task of an episode from its first record.
+
+    Raises:
+        Unreplayable: One is not there, or is another one than was recorded.
+    """
     try:
         entry = registry.env(started.env_id)
         task = registry.task(started.task_id) if started.task_id else None
@@ -94,12 +110,14 @@ def begin(
             f"task {task.task_id} has changed: recorded {started.task_sha256[:12]}, "
             f"here {task.sha256[:12]}"
         )
-    try:
-        spec = codec.spec_from_started(started, task)
-        episode = Episode(spec, entry.make())
-    except (BadJson, BrokenJson, RailgymError, ValueError, TypeError, KeyError) as e:
-        raise Unreplayable(f"cannot begin: {e}") from None
-    return episode, entry, _difference(0, START_FIELDS, started, _start(episode))
+    return entry, task
+
+
+def compare_start(
+    recorded: episode_pb2.EpisodeStarted, recomputed: episode_pb2.EpisodeStarted
+) -> Difference | None:
+    """The first difference between two beginnings of one episode."""
+    return _difference(0, START_FIELDS, recorded, recomputed)
 
 
 def follow(
@@ -122,12 +140,17 @@ def follow(
         reply = episode.step(taken.step, action)
     except RailgymError as e:
         raise Unreplayable(f"step {taken.step}: {e}", taken.step) from None
-    message = codec.reply_to_proto(reply, episode.env)
-    if message == taken.transition:
-        return reply, None
-    return reply, _difference(
-        taken.step, message.DESCRIPTOR.fields_by_name, taken.transition, message
-    )
+    return reply, compare_step(taken, codec.reply_to_proto(reply, episode.env))
+
+
+def compare_step(
+    taken: episode_pb2.StepTaken, recomputed: episode_pb2.Transition
+) -> Difference | None:
+    """The first difference between a recorded step and what it came to again."""
+    if recomputed == taken.transition:
+        return None
+    fields = recomputed.DESCRIPTOR.fields_by_name
+    return _difference(taken.step, fields, taken.transition, recomputed)
 
 
 def finish(episode: Episode, ended: episode_pb2.EpisodeEnded) -> Difference | None:

@@ -9,15 +9,16 @@ import json
 from collections.abc import Collection, Mapping
 
 from env_server import codec
-from env_server.episode import Episode
 from env_server.errors import BadRequest, EnvError, shown
 from env_server.registry import EnvEntry
-from env_server.service.hosting import EnvFailed, Host
+from env_server.service import caller
+from env_server.service.hosting import EnvFailed
+from env_server.service.identity import AgentTokens
 from env_server.service.records import Opening
 from env_server.service.session import Session
 from env_server.service.sessions import Sessions
 from env_server.tasks import Task
-from railgym import codec as wire
+from railgym.codec import end_reason_from_proto
 from railgym.v1 import env_service_pb2 as pb
 from railgym.v1 import episode_pb2
 
@@ -32,9 +33,10 @@ CLIENT_REASONS = ("client_closed", "time_limit", "api_error")
 class Calls:
     """Opens and closes sessions as requests ask for it."""
 
-    def __init__(self, sessions: Sessions) -> None:
-        """Answers for these sessions."""
+    def __init__(self, sessions: Sessions, agents: AgentTokens) -> None:
+        """Answers for these sessions, and hands out tokens for them."""
         self._sessions = sessions
+        self._agents = agents
         self._registry = sessions.registry
         self._infos: dict[tuple[str, str], pb.EnvInfo] = {}
 
@@ -67,52 +69,54 @@ class Calls:
             raise bad_request("env_id", f"{task.env_id}, for task {task.task_id}", env_id)
         await self.env_info(env_id, task)  # first, since it fails where the environment does
         rule = codec.rule_from_proto(request.argument_rule)
-        opening = Opening(entry, task, dict(request.labels), rule)
+        tenant = caller.operator().tenant
+        opening = Opening(entry, task, dict(request.labels), rule, tenant)
         return await self._sessions.create(opening, request.request_id)
 
     async def created(self, session: Session) -> pb.CreateSessionResponse:
         """Tells a client of its new session."""
-        entry, task, _, _ = session.player.opening
+        opening = session.player.opening
         return pb.CreateSessionResponse(
             session_id=session.session_id,
             lease_seconds=self._sessions.lease_seconds,
-            env=await self.env_info(entry.env_id, task),
-            task=None if task is None else codec.task_info(task),
+            env=await self.env_info(opening.entry.env_id, opening.task),
+            task=None if opening.task is None else codec.task_info(opening.task),
+            agent_token=self._agents.token(session.session_id),
+            endpoint=self._sessions.endpoint,
         )
 
     async def close(self, session_id: str, reason: episode_pb2.EndReason.ValueType) -> None:
         """Ends a session for a reason that a client may give."""
-        word = wire.end_reason_from_proto(reason) if reason else "client_closed"
+        word = end_reason_from_proto(reason) if reason else "client_closed"
         if word is None or word not in CLIENT_REASONS:
             raise bad_request("reason", ", ".join(CLIENT_REASONS), word or str(reason))
         await self._sessions.close(session_id, word)
 
     async def _make_info(self, entry: EnvEntry, task: Task | None) -> pb.EnvInfo:
-        host = Host(entry)
+        host = self._sessions.hosts.host(entry, task, {})
         try:
-            return await host.run(lambda: codec.env_info(entry, self._registry, task))
+            return await host.info(self._registry.task_count(entry.env_id))
         except EnvFailed as e:
             raise EnvError(
                 f"environment {entry.env_id} cannot be made; the trace stands in the server's log",
                 env_id=entry.env_id,
             ) from e
         finally:
-            host.end(None)
+            host.end()
 
 
-def reset_response(session_id: str, number: int, episode: Episode) -> pb.ResetResponse:
+def reset_response(
+    session_id: str, number: int, started: episode_pb2.EpisodeStarted
+) -> pb.ResetResponse:
     """Tells a client of the episode that has begun."""
-    start = episode.start
-    response = pb.ResetResponse(
+    return pb.ResetResponse(
         episode_id=f"{session_id}.{number}",
         episode=number,
-        observation=codec.start_observation(episode),
-        info=wire.info_to_proto(start.info),
-        state_hash=start.state_hash,
+        observation=started.observation,
+        info=started.info,
+        state_hash=started.state_hash,
+        seed=started.seed if started.HasField("seed") else None,
     )
-    if episode.spec.seed is not None:
-        response.seed = episode.spec.seed
-    return response
 
 
 def _check_labels(labels: Mapping[str, str]) -> None:

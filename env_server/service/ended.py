@@ -22,11 +22,13 @@ class Ended(NamedTuple):
         at: When, in seconds since 1970.
         reason: Why.
         request_id: The client's own key for the creation; empty: none.
+        tenant: Whose it was; empty: the server knew no tenants.
     """
 
     at: float
     reason: str
     request_id: str = ""
+    tenant: str = ""
 
 
 class EndedSessions:
@@ -35,24 +37,24 @@ class EndedSessions:
     def __init__(self) -> None:
         """Begins without any."""
         self._ends: OrderedDict[str, Ended] = OrderedDict()
-        self._requests: dict[str, str] = {}
+        self._requests: dict[tuple[str, str], str] = {}
 
     def add(self, session_id: str, ended: Ended) -> None:
         """Remembers a session."""
         self._ends[session_id] = ended
         if ended.request_id:
-            self._requests[ended.request_id] = session_id
+            self._requests[ended.tenant, ended.request_id] = session_id
         if len(self._ends) > REMEMBERED:
             _, oldest = self._ends.popitem(last=False)
-            self._requests.pop(oldest.request_id, None)
+            self._requests.pop((oldest.tenant, oldest.request_id), None)
 
     def find(self, session_id: str) -> Ended | None:
         """How a session ended; None: that is not remembered."""
         return self._ends.get(session_id)
 
-    def session_of(self, request_id: str) -> str | None:
-        """The session that was created with this key; None: that is not remembered."""
-        return self._requests.get(request_id)
+    def session_of(self, tenant: str, request_id: str) -> str | None:
+        """The session that a tenant created with this key; None: that is not remembered."""
+        return self._requests.get((tenant, request_id))
 
 
 def gone(session_id: str, ended: Ended, lease_seconds: float) -> SessionClosed | SessionExpired:

@@ -13,11 +13,11 @@ from env_server import codec
 from env_server.arguments import MAX_CHARACTERS, BadJson, BrokenJson, parse_object
 from env_server.errors import BadPage, shown
 from env_server.service.calls import Calls, bad_request, reset_response
+from env_server.service.identity import AgentTokens
 from env_server.service.rollout import Rollout
 from env_server.service.sessions import Sessions
 from env_server.service.status import streaming, unary
 from env_server.tasks import LEVELS
-from railgym import codec as wire
 from railgym._version import __version__
 from railgym.spaces import MAX_OBSERVATION
 from railgym.v1 import env_service_pb2 as pb
@@ -37,11 +37,13 @@ _TOKEN = re.compile("[1-9][0-9]{0,9}")
 class EnvService(EnvServiceServicer):
     """See proto/railgym/v1/env_service.proto for the contract."""
 
-    def __init__(self, sessions: Sessions) -> None:
-        """Serves these sessions."""
+    def __init__(self, sessions: Sessions, agents: AgentTokens) -> None:
+        """Serves these sessions, and hands out tokens for them."""
+        self.metrics = sessions.metrics
         self._sessions = sessions
         self._registry = sessions.registry
-        self._calls = Calls(sessions)
+        self._agents = agents
+        self._calls = Calls(sessions, agents)
 
     async def prepare(self) -> None:
         """Makes each environment once, to know what to say of it, and that it can be made.
@@ -57,14 +59,22 @@ class EnvService(EnvServiceServicer):
         self, request: pb.GetServerInfoRequest, context: Context
     ) -> pb.GetServerInfoResponse:
         """Tells what the server is, and its limits."""
-        limits = pb.Limits(
-            max_sessions=self._sessions.capacity,
-            lease_seconds=self._sessions.lease_seconds,
-            max_argument_characters=MAX_CHARACTERS,
-            max_observation_characters=MAX_OBSERVATION,
-        )
+        sessions, limits = self._sessions, self._sessions.limits
         return pb.GetServerInfoResponse(
-            version=__version__, limits=limits, session_count=len(self._sessions)
+            version=__version__,
+            limits=pb.Limits(
+                max_sessions=sessions.capacity,
+                lease_seconds=sessions.lease_seconds,
+                step_seconds=limits.step_seconds,
+                max_message_bytes=limits.message_bytes,
+                max_argument_characters=MAX_CHARACTERS,
+                max_observation_characters=MAX_OBSERVATION,
+                min_free_log_bytes=limits.free_log_bytes,
+                max_concurrent_calls=limits.calls,
+                max_env_bytes=limits.env_bytes,
+            ),
+            session_count=len(sessions),
+            endpoint=sessions.endpoint,
         )
 
     @unary
@@ -107,18 +117,20 @@ class EnvService(EnvServiceServicer):
     async def Reset(self, request: pb.ResetRequest, context: Context) -> pb.ResetResponse:
         """Begins the next episode."""
         session = await self._sessions.find(request.session_id)
+        self._sessions.disk.check()
         seed = request.seed if request.HasField("seed") else None
         options = codec.options_from_json(request.options_json)
         try:
-            number, episode = await session.reset(request.episode, seed, options)
+            number, started = await session.reset(request.episode, seed, options)
         finally:
             self._sessions.flush([session])
-        return reset_response(session.session_id, number, episode)
+        return reset_response(session.session_id, number, started)
 
     @unary
     async def Step(self, request: pb.StepRequest, context: Context) -> pb.StepResponse:
         """Applies one action."""
         session = await self._sessions.find(request.session_id)
+        self._sessions.disk.check()
         try:
             transition = await session.step(
                 request.episode, request.step, request.action, request.turn
@@ -131,8 +143,11 @@ class EnvService(EnvServiceServicer):
     async def Render(self, request: pb.RenderRequest, context: Context) -> pb.RenderResponse:
         """Shows the current state."""
         session = await self._sessions.find(request.session_id)
-        frame = await session.render()
-        return pb.RenderResponse(frame=wire.value_to_proto(frame))
+        try:
+            frame = await session.render()
+        finally:
+            self._sessions.flush([session])  # where it hangs, it ends its episode
+        return pb.RenderResponse(frame=frame)
 
     @unary
     async def ForkSession(
@@ -150,6 +165,7 @@ class EnvService(EnvServiceServicer):
             step=episode.latest,
             state_hash=episode.state_hash,
             lease_seconds=self._sessions.lease_seconds,
+            agent_token=self._agents.token(child.session_id),
         )
 
     @unary
@@ -159,7 +175,7 @@ class EnvService(EnvServiceServicer):
         """Tells where a session stands."""
         session = await self._sessions.find(request.session_id)
         player = session.player
-        entry, task, _, _ = player.opening
+        entry, task = player.opening.entry, player.opening.task
         response = pb.GetSessionResponse(
             session_id=session.session_id,
             env_id=entry.env_id,
@@ -185,6 +201,7 @@ class EnvService(EnvServiceServicer):
         except (BadJson, BrokenJson):
             got = shown(request.claim_json)
             raise bad_request("claim_json", "a JSON object of at most 64 KiB", got) from None
+        self._sessions.disk.check()
         session.claim(request.claim_json)
         self._sessions.flush([session])
         return pb.RecordClaimResponse()

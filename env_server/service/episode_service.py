@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from typing import Any, TypeVar
 
 import grpc
 
 from env_server.errors import UnknownEpisode, shown
-from env_server.log import LoggedEpisode, episodes, read
+from env_server.log import Damage, LoggedEpisode, group, read
 from env_server.log import Record as LogRecord
+from env_server.scoring.replay import Outcome
 from env_server.scoring.score import EpisodeScore, Scorer
+from env_server.service import caller
 from env_server.service.env_service import page
+from env_server.service.identity import ANYONE, Operator
 from env_server.service.sessions import Sessions
 from env_server.service.status import streaming, unary
 from railgym import codec as wire
@@ -29,6 +32,7 @@ class EpisodeService(EpisodeServiceServicer):
 
     def __init__(self, sessions: Sessions) -> None:
         """Serves the log that these sessions write."""
+        self.metrics = sessions.metrics
         self._directory = sessions.directory
         self._registry = sessions.registry
 
@@ -37,7 +41,7 @@ class EpisodeService(EpisodeServiceServicer):
         self, request: pb.ListEpisodesRequest, context: Context
     ) -> pb.ListEpisodesResponse:
         """Lists the episodes in the log."""
-        found = await asyncio.to_thread(self._list, request.env_id)
+        found = await asyncio.to_thread(self._list, request.env_id, caller.operator())
         chosen, token = page(found, request.page_size, request.page_token)
         return pb.ListEpisodesResponse(episodes=chosen, next_page_token=token)
 
@@ -49,7 +53,7 @@ class EpisodeService(EpisodeServiceServicer):
         known = False
         if not request.episode_id:
             raise _unknown("")
-        async for event in _in_thread(self._events(request.episode_id)):
+        async for event in _in_thread(self._events(request.episode_id, caller.operator())):
             known = True
             yield pb.ReadEpisodeResponse(event=event)
         if not known:
@@ -61,30 +65,51 @@ class EpisodeService(EpisodeServiceServicer):
     ) -> AsyncGenerator[pb.ScoreEpisodesResponse, None]:
         """Replays episodes and streams their scores."""
         missing = set(request.episode_ids)
-        async for score in _in_thread(self._scores(frozenset(missing))):
+        async for score in _in_thread(self._scores(frozenset(missing), caller.operator())):
             missing.discard(score.episode_id)
+            if score.outcome is not Outcome.VERIFIED:
+                self.metrics.replay_mismatches.labels(score.outcome).inc()
             yield pb.ScoreEpisodesResponse(score=_score(score))
         if missing:
             raise _unknown(min(missing))
 
-    def _list(self, env_id: str) -> list[pb.EpisodeInfo]:
+    def _list(self, env_id: str, operator: Operator) -> list[pb.EpisodeInfo]:
         found = [
             _info(logged, logged.started)
-            for logged in episodes(self._directory)
+            for logged in self._episodes(operator)
             if logged.started is not None and env_id in ("", logged.started.env_id)
         ]
         return sorted(found, key=lambda info: (info.start_time.ToNanoseconds(), info.episode_id))
 
-    def _events(self, episode_id: str) -> Iterator[episode_pb2.EpisodeEvent]:
-        for record in read(self._directory):
+    def _events(self, episode_id: str, operator: Operator) -> Iterator[episode_pb2.EpisodeEvent]:
+        for record in _seen_by(operator, read(self._directory)):
             if isinstance(record, LogRecord) and record.event.episode_id == episode_id:
                 yield record.event
 
-    def _scores(self, wanted: frozenset[str]) -> Iterator[EpisodeScore]:
+    def _scores(self, wanted: frozenset[str], operator: Operator) -> Iterator[EpisodeScore]:
         scorer = Scorer(self._registry)
-        for logged in episodes(self._directory):
+        for logged in self._episodes(operator):
             if not wanted or logged.episode_id in wanted:
                 yield scorer.score(logged)
+
+    def _episodes(self, operator: Operator) -> Iterator[LoggedEpisode]:
+        return group(_seen_by(operator, read(self._directory)))
+
+
+def _seen_by(
+    operator: Operator, records: Iterable[LogRecord | Damage]
+) -> Iterator[LogRecord | Damage]:
+    """The records of an operator's sessions; damage, which may be anyone's, where all are."""
+    own: set[str] = set()
+    for item in records:
+        if operator == ANYONE:
+            yield item
+        elif isinstance(item, LogRecord):
+            event = item.event
+            if event.HasField("session_opened") and operator.sees(event.session_opened.tenant):
+                own.add(event.session_id)
+            if event.session_id in own:
+                yield item
 
 
 async def _in_thread(items: Iterator[Item]) -> AsyncIterator[Item]:

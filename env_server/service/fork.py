@@ -5,10 +5,9 @@ The parent stays as it is. Nothing is shared, so that the copy lives on without 
 
 from __future__ import annotations
 
-from env_server.episode import Episode
 from env_server.errors import BadRequest
+from env_server.service.hosting import Progress
 from env_server.service.player import Player
-from railgym import codec as wire
 from railgym.v1 import episode_pb2
 
 
@@ -29,15 +28,14 @@ async def copy(parent: Player, child: Player, step: int | None) -> None:
     original = parent.running()
     steps = _steps(original, step)
     origin = episode_pb2.ForkOrigin(episode_id=parent.episode_id, step=steps)
-    episode = await child.begin(original.spec, origin)
-    space = episode.env.action_space
-    for number, action in enumerate(original.actions[:steps], start=1):
-        await child.step(episode, number, wire.action_to_proto(action, space))
-    if steps == original.latest and episode.state_hash != original.state_hash:
+    await child.begin(original.spec, origin)
+    for number, action in enumerate(parent.received(steps), start=1):
+        await child.step(0, number, action)
+    if steps == original.latest and child.running().state_hash != original.state_hash:
         raise child.env_error("it is not deterministic: its copy has another state")
 
 
-def _steps(original: Episode, step: int | None) -> int:
+def _steps(original: Progress, step: int | None) -> int:
     if step is None or step <= original.latest:
         return original.latest if step is None else step
     raise BadRequest(

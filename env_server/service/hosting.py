@@ -1,130 +1,169 @@
-"""Where environment code runs: that of the bundled ones in the event loop, the rest on threads.
+"""Where environment code runs: that of the bundled ones in the event loop, the rest in processes.
 
-Foreign code may take any time and raise anything; whatever it raises is a fault of the server. It
-knows no session and writes no record. Traces are logged as plain text, without the values of
-variables, which may be large.
+Whatever environment code raises is a fault of the server. Traces are logged as plain text,
+without the values of variables, which may be large. It knows no session and writes no record.
 """
 
 from __future__ import annotations
 
-import asyncio
-import weakref
 from collections.abc import Callable
-from concurrent.futures import Future
-from queue import SimpleQueue
-from threading import Thread
 from traceback import format_exc
-from typing import Any, TypeAlias, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
 import structlog
 
-from env_server.env import StatefulEnv
+from env_server.env import Action
+from env_server.episode import EpisodeSpec
 from env_server.errors import RailgymError
-from env_server.log.frames import MAX_PAYLOAD
 from env_server.registry import EnvEntry
-from railgym.v1 import episode_pb2
+from env_server.service.stage import Stage
+from env_server.tasks import Task
+from railgym import codec as wire
+from railgym.v1 import env_service_pb2, episode_pb2, space_pb2
 
 Result = TypeVar("Result")
-Event = TypeVar("Event", episode_pb2.EpisodeStarted, episode_pb2.StepTaken)
-Job: TypeAlias = tuple[Callable[[], Any], Future[Any]]
-
-MAX_EVENT = MAX_PAYLOAD - 64 * 1024
-"""Bytes of an event. What is left of a record's 16 MiB is for the record itself."""
-
-MAX_SECONDS = 3_600.0
-"""Foreign code that takes longer has failed, so that its session does not stay for ever."""
+Given = ParamSpec("Given")
 
 log = structlog.get_logger()
 
 
 class EnvFailed(Exception):
-    """Environment code raised. The text is the class of what it raised, and nothing else."""
+    """Environment code failed. The text is the class of what it raised, and nothing else."""
 
 
-class Host:
-    """Runs the code of one environment.
+class EnvStopped(EnvFailed):
+    """The environment's process is no more, and the episode with it."""
 
-    A foreign one has a thread of its own from its making to its close, since some hold what
-    belongs to a thread. It does not keep the process alive: what hangs in it holds up no end.
+
+class EnvTimedOut(EnvStopped):
+    """Environment code did not come to an end within its limit of time, and was stopped."""
+
+    def __init__(self, limit_seconds: float) -> None:
+        """Keeps the limit."""
+        super().__init__("TimedOut")
+        self.limit_seconds = limit_seconds
+
+
+class Progress(Protocol):
+    """What a session knows of the latest episode, wherever it is played: see `Episode`."""
+
+    @property
+    def spec(self) -> EpisodeSpec:
+        """What the episode depends on."""
+        ...
+
+    @property
+    def latest(self) -> int:
+        """Steps taken."""
+        ...
+
+    @property
+    def end(self) -> str | None:
+        """Why it ended, or None."""
+        ...
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the latest transition cut it off."""
+        ...
+
+    @property
+    def state_hash(self) -> bytes:
+        """Of the state after the latest step."""
+        ...
+
+
+class Host(Protocol):
+    """Runs the code of one environment: see `Stage` for what its methods do.
+
+    They raise RailgymError where the environment refuses what a client asks for, and EnvFailed
+    where it fails; the server's log then says more.
     """
 
-    def __init__(self, entry: EnvEntry) -> None:
-        """Starts nothing yet."""
-        self._entry = entry
-        self._jobs: SimpleQueue[Job | None] | None = None
+    @property
+    def episode(self) -> Progress | None:
+        """The latest episode; None before the first."""
+        ...
 
-    async def run(self, code: Callable[[], Result]) -> Result:
-        """Runs code of the environment.
+    async def info(self, task_count: int) -> env_service_pb2.EnvInfo:
+        """What a client may know of the environment."""
+        ...
 
-        Raises:
-            RailgymError: The environment refuses what a client asks for.
-            EnvFailed: It raised anything else, or does not come to an end; the server's log says
-                more.
-        """
-        env_id = self._entry.env_id
-        if not self._entry.is_foreign:
-            return _guarded(env_id, code)
-        future: Future[Result] = Future()
-        self._thread().put((lambda: _guarded(env_id, code), future))
-        try:
-            return await asyncio.wait_for(asyncio.wrap_future(future), MAX_SECONDS)
-        except TimeoutError:
-            log.error("env_hangs", env_id=env_id, seconds=MAX_SECONDS)
-            raise EnvFailed("TimeoutError") from None
+    async def begin(self, spec: EpisodeSpec) -> episode_pb2.EpisodeStarted:
+        """Begins the next episode."""
+        ...
 
-    def end(self, env: StatefulEnv | None) -> None:
+    async def take(
+        self, number: int, received: episode_pb2.Action, turn: int = 0
+    ) -> episode_pb2.StepTaken:
+        """Takes a step, or repeats the reply to the latest one."""
+        ...
+
+    async def render(self) -> space_pb2.Value:
+        """What the environment shows."""
+        ...
+
+    def received(self, steps: int) -> list[episode_pb2.Action]:
+        """The first actions of the latest episode."""
+        ...
+
+    def end(self) -> None:
         """Closes the environment once it is done with what it is at. Nobody waits for it."""
-        if self._jobs is not None:
-            self._jobs.put((lambda: _close(self._entry.env_id, env), Future()))
-            self._jobs.put(None)
-        else:
-            _close(self._entry.env_id, env)
-
-    def _thread(self) -> SimpleQueue[Job | None]:
-        if self._jobs is None:
-            self._jobs = SimpleQueue()
-            Thread(target=_work, args=[self._jobs], name=self._entry.env_id, daemon=True).start()
-            weakref.finalize(self, self._jobs.put, None)  # where nobody comes to call `end`
-        return self._jobs
+        ...
 
 
-def fitting(event: Event) -> Event:
-    """Gives the event of a reset or a step, if it fits into a record of the log.
+class LoopHost:
+    """Runs the code of a bundled environment where it is called, in the event loop."""
 
-    Raises:
-        ValueError: It is too large.
-    """
-    size = event.ByteSize()
-    if size > MAX_EVENT:
-        raise ValueError(f"expected an event of at most {MAX_EVENT:,} bytes, got {size:,}")
-    return event
+    def __init__(self, entry: EnvEntry, task: Task | None, labels: dict[str, str]) -> None:
+        """Makes nothing yet; see `Stage` for the arguments."""
+        self._stage = Stage(entry, task, labels)
+        self._env_id = entry.env_id
 
+    @property
+    def episode(self) -> Progress | None:
+        """The latest episode; None before the first."""
+        return self._stage.episode
 
-def _work(jobs: SimpleQueue[Job | None]) -> None:
-    while (job := jobs.get()) is not None:
-        code, future = job
-        if future.set_running_or_notify_cancel():
-            try:
-                future.set_result(code())
-            except (RailgymError, EnvFailed) as e:
-                future.set_exception(e)
-        del job, code, future  # or they keep an environment alive until the next job
+    async def info(self, task_count: int) -> env_service_pb2.EnvInfo:
+        """What a client may know of the environment."""
+        return self._guarded(self._stage.info, task_count)
 
+    async def begin(self, spec: EpisodeSpec) -> episode_pb2.EpisodeStarted:
+        """Begins the next episode."""
+        return self._guarded(self._stage.begin, spec)
 
-def _guarded(env_id: str, code: Callable[[], Result]) -> Result:
-    """Runs code where it runs: not everything that it may raise can leave a thread."""
-    try:
-        return code()
-    except RailgymError:
-        raise
-    except BaseException as e:  # whatever it raises, even an exit, must not reach other sessions
-        log.error("env_failed", env_id=env_id, exception=format_exc())
-        raise EnvFailed(type(e).__name__) from None
+    async def take(
+        self, number: int, received: episode_pb2.Action, turn: int = 0
+    ) -> episode_pb2.StepTaken:
+        """Takes a step, or repeats the reply to the latest one."""
+        return self._guarded(self._stage.take, number, received, turn)
 
+    async def render(self) -> space_pb2.Value:
+        """What the environment shows."""
+        return self._guarded(self._stage.render)
 
-def _close(env_id: str, env: Any) -> None:
-    try:
-        if env is not None:
-            env.close()
-    except BaseException:  # of an environment that nobody uses any more
-        log.error("env_failed_to_close", env_id=env_id, exception=format_exc())
+    def received(self, steps: int) -> list[episode_pb2.Action]:
+        """The first actions of the latest episode."""
+        episode = self._stage.episode
+        assert episode is not None
+        actions: list[Action] = episode.actions[:steps]
+        return [wire.action_to_proto(action, episode.env.action_space) for action in actions]
+
+    def end(self) -> None:
+        """Closes the environment."""
+        try:
+            self._guarded(self._stage.close)
+        except EnvFailed:
+            log.error("env_failed_to_close", env_id=self._env_id)
+
+    def _guarded(
+        self, code: Callable[Given, Result], *args: Given.args, **kwargs: Given.kwargs
+    ) -> Result:
+        try:
+            return code(*args, **kwargs)
+        except RailgymError:
+            raise
+        except BaseException as e:  # whatever it raises, even an exit, must not reach others
+            log.error("env_failed", env_id=self._env_id, exception=format_exc())
+            raise EnvFailed(type(e).__name__) from None

@@ -5,20 +5,17 @@ It knows no gRPC, no lease and no other session, and is for one caller at a time
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable
-from typing import Any, TypeVar
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
 
-from env_server import codec
-from env_server.env import StatefulEnv
-from env_server.envs.hosted import generator_state
-from env_server.episode import Episode, EpisodeSpec
-from env_server.errors import EnvError, EpisodeOutOfOrder, EpisodeOver, NotReset
-from env_server.service.hosting import EnvFailed, Host, fitting
+from env_server.episode import EpisodeSpec
+from env_server.errors import EnvError, EpisodeOutOfOrder, EpisodeOver, NotReset, StepTimedOut
+from env_server.service.env_process import Hosts
+from env_server.service.hosting import EnvFailed, EnvStopped, EnvTimedOut, Host, Progress
+from env_server.service.metrics import EnvMetrics
 from env_server.service.records import Opening, Records
-from railgym.v1 import env_service_pb2, episode_pb2
-
-Result = TypeVar("Result")
+from railgym.v1 import env_service_pb2, episode_pb2, space_pb2
 
 
 class Player:
@@ -28,33 +25,46 @@ class Player:
         opening: What the session was opened for.
         records: What happened.
         episode: The latest episode, or None.
+        started: The record that it began with.
         number: Number of the latest episode; 0: none.
         abandoned: Why the latest episode ended, where it did not end by itself.
     """
 
-    def __init__(self, opening: Opening, records: Records) -> None:
+    def __init__(
+        self, opening: Opening, records: Records, metrics: EnvMetrics, hosts: Hosts
+    ) -> None:
         """Awaits a reset, which makes the environment."""
         self.opening = opening
         self.records = records
-        self.episode: Episode | None = None
+        self.episode: Progress | None = None
+        self.started = episode_pb2.EpisodeStarted()
         self.number = 0
         self.abandoned: str | None = None
-        self._host = Host(opening.entry)
-        self._env: StatefulEnv | None = None
+        self._metrics = metrics
+        self._hosts = hosts
+        self._host = self._new_host()
 
-    async def take_up(self, number: int, again: Callable[[], tuple[Episode, str | None]]) -> None:
+    async def take_up(
+        self,
+        number: int,
+        started: episode_pb2.EpisodeStarted,
+        again: Callable[[Host], Awaitable[str | None]],
+    ) -> None:
         """Goes on with an episode of the log.
 
         Args:
             number: Of the episode.
+            started: The record that it began with.
             again: Plays it again, and says why it was abandoned, if it was.
 
         Raises:
             NotResumable: It cannot be played again.
             EnvFailed: The environment failed.
         """
-        episode, self.abandoned = await self._host.run(again)
-        self.episode, self.number, self._env = episode, number, episode.env
+        self.abandoned = await again(self._host)
+        episode = self.episode = self._host.episode
+        assert episode is not None
+        self.started, self.number = started, number
         self.records.latest, self.records.state_hash = episode.latest, episode.state_hash
 
     @property
@@ -73,7 +83,7 @@ class Player:
             return env_service_pb2.SESSION_STATE_RUNNING
         return env_service_pb2.SESSION_STATE_TERMINATED
 
-    def running(self, episode: int = 0) -> Episode:
+    def running(self, episode: int = 0) -> Progress:
         """The latest episode, which can be stepped.
 
         Args:
@@ -106,7 +116,7 @@ class Player:
 
     async def reset(
         self, number: int, seed: int | None, options: dict[str, Any]
-    ) -> tuple[int, Episode]:
+    ) -> tuple[int, episode_pb2.EpisodeStarted]:
         """Begins the next episode, or does nothing for a repeat of the latest one's reset.
 
         Args:
@@ -115,7 +125,7 @@ class Player:
             options: Laid over those of the task.
 
         Returns:
-            The number of the episode, and the episode.
+            The number of the episode, and the record that it began with.
 
         Raises:
             EpisodeOutOfOrder: `number` is neither the latest nor the next, or the latest has
@@ -123,26 +133,20 @@ class Player:
             BadOptions: The environment does not take the options.
             EnvError: The environment failed.
         """
-        entry, task, _, rule = self.opening
+        entry, task, _, rule, _ = self.opening
         options = {**(task.options if task else {}), **options}
         if number and number == self.number and self._repeats(seed, options):
-            return number, self.running()
+            return number, self.started
         if number not in (0, self.number + 1):
             raise EpisodeOutOfOrder(
                 f"expected episode {self.number + 1} to begin, got {number}",
                 expected=self.number + 1,
                 got=number,
             )
-        generator = None if seed is not None or self._env is None else generator_state(self._env)
-        if seed is None and generator is None:
-            seed = secrets.randbits(32)
-        spec = EpisodeSpec(entry.env_id, task, options, seed, generator, rule)
-        episode = await self.begin(spec)
-        return self.number, episode
+        await self.begin(EpisodeSpec(entry.env_id, task, options, seed, None, rule))
+        return self.number, self.started
 
-    async def begin(
-        self, spec: EpisodeSpec, origin: episode_pb2.ForkOrigin | None = None
-    ) -> Episode:
+    async def begin(self, spec: EpisodeSpec, origin: episode_pb2.ForkOrigin | None = None) -> None:
         """Begins the next episode; one that runs ends as "client_closed".
 
         Args:
@@ -153,49 +157,65 @@ class Player:
             BadOptions: The environment does not take the options.
             EnvError: The environment failed.
         """
-        episode, started = await self._run(lambda: self._begin(spec))
+        try:
+            started = await self._host.begin(spec)
+        except EnvFailed as e:
+            raise self._fail(e) from None
         if origin is not None:
             started.forked_from.CopyFrom(origin)
         self._end_running("client_closed")
-        self.episode, self.number, self.abandoned = episode, self.number + 1, None
+        self.episode, self.started = self._host.episode, started
+        self.number, self.abandoned = self.number + 1, None
         self.records.start(self.number, started)
-        return episode
 
     async def step(
-        self, episode: Episode, number: int, received: episode_pb2.Action, turn: int = 0
+        self, episode: int, number: int, received: episode_pb2.Action, turn: int = 0
     ) -> episode_pb2.Transition:
-        """Takes a step, or repeats the reply to the latest one.
+        """Takes a step of the latest episode, or repeats the reply to the latest one.
 
         Args:
-            episode: The latest one.
+            episode: Its number, or 0.
             number: 1 for the first step.
             received: The action, as it came.
             turn: The model's turn, from 1; 0: not said.
 
         Raises:
-            RailgymError: As `Episode.step`.
+            RailgymError: As `running` and `Episode.step`.
             EnvError: The environment failed.
+            StepTimedOut: It did not come to an end in time.
         """
-        before = episode.latest
-        taken = await self._run(lambda: self._take(episode, number, received, turn))
-        if episode.latest > before:
+        running, began = self.running(episode), time.perf_counter()
+        before = running.latest
+        try:
+            taken = await self._host.take(number, received, turn)
+        except EnvFailed as e:
+            raise self._fail(e) from None
+        if running.latest > before:
+            self._metrics.stepped(taken.transition, time.perf_counter() - began)
             self.records.step(self.number, taken)
-            if episode.end is not None:
-                self.records.end(self.number, episode.end)
+            if running.end is not None:
+                self._note_end(running.end)
         return taken.transition
 
-    async def render(self) -> Any:
-        """What the environment shows; None where it shows nothing.
+    async def render(self) -> space_pb2.Value:
+        """What the environment shows, an empty value where that is nothing.
 
         Raises:
             NotReset: No episode has begun.
-            EnvError: The environment failed. The episode goes on: this was no part of it.
+            EnvError: The environment failed. The episode goes on, if the environment still can.
+            StepTimedOut: It did not come to an end in time.
         """
-        env: Any = self.running().env
+        self.running()
         try:
-            return await self._host.run(env.render)
+            return await self._host.render()
+        except EnvStopped as e:
+            raise self._fail(e) from None
         except EnvFailed:
             raise self.env_error("it cannot be shown; see the server's log") from None
+
+    def received(self, steps: int) -> list[episode_pb2.Action]:
+        """The first actions of the latest episode."""
+        return self._host.received(steps)
 
     def claim(self, claim_json: str) -> None:
         """Notes what the client says of its agent, also after the end of the episode.
@@ -215,8 +235,8 @@ class Player:
 
     def drop_env(self) -> None:
         """Lets go of the environment; the next reset makes another."""
-        self._host.end(self._env)
-        self._host, self._env = Host(self.opening.entry), None
+        self._host.end()
+        self._host = self._new_host()
 
     def env_error(self, what: str) -> EnvError:
         """The error for an environment that does not do what it should."""
@@ -231,42 +251,35 @@ class Player:
         spec = self.episode.spec
         return options == spec.options and seed in (None, spec.seed)
 
-    def _begin(self, spec: EpisodeSpec) -> tuple[Episode, episode_pb2.EpisodeStarted]:
-        if self._env is None:
-            self._env = self.opening.entry.make()
-        episode = Episode(spec, self._env)
-        started = codec.started_event(episode, self.opening.entry, self.opening.labels)
-        return episode, fitting(started)
+    def _new_host(self) -> Host:
+        opening = self.opening
+        return self._hosts.host(opening.entry, opening.task, opening.labels)
 
-    def _take(
-        self, episode: Episode, number: int, received: episode_pb2.Action, turn: int
-    ) -> episode_pb2.StepTaken:
-        action = codec.action_from_proto(received, self.opening.entry, episode.env.action_space)
-        reply = episode.step(number, action)
-        transition = codec.reply_to_proto(reply, episode.env)
-        return fitting(
-            episode_pb2.StepTaken(step=number, turn=turn, action=received, transition=transition)
-        )
+    def _fail(self, failure: EnvFailed) -> EnvError | StepTimedOut:
+        """Notes that the environment failed, which ends the episode that runs as "env_error".
 
-    async def _run(self, code: Callable[[], Result]) -> Result:
-        """Runs code of the environment.
-
-        Raises:
-            EnvError: It failed. The episode that ran has ended as "env_error".
+        Returns:
+            What the client is told.
         """
-        try:
-            return await self._host.run(code)
-        except EnvFailed as e:
-            self._fail(str(e))
-            raise self.env_error("it failed; the trace stands in the server's log") from None
-
-    def _fail(self, error: str) -> None:
         runs = self.state == env_service_pb2.SESSION_STATE_RUNNING
-        self.records.fault(self.number if runs else self.number + 1, error)  # else: of its reset
+        number = self.number if runs else self.number + 1  # else: of its reset
+        self.records.fault(number, str(failure))
         self._end_running("env_error")
         self.drop_env()
+        if isinstance(failure, EnvTimedOut):
+            limit = f"{failure.limit_seconds:g}"
+            return StepTimedOut(
+                f"environment {self.opening.entry.env_id} took longer than {limit} s: stopped",
+                session_id=self.records.session_id,
+                limit_seconds=limit,
+            )
+        return self.env_error("it failed; the trace stands in the server's log")
 
     def _end_running(self, reason: str) -> None:
         if self.state == env_service_pb2.SESSION_STATE_RUNNING:
-            self.records.end(self.number, reason)
+            self._note_end(reason)
             self.abandoned = reason
+
+    def _note_end(self, reason: str) -> None:
+        self.records.end(self.number, reason)
+        self._metrics.episode_ended(reason)

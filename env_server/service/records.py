@@ -24,12 +24,14 @@ class Opening(NamedTuple):
         task: The task, or None.
         labels: Copied into every EpisodeStarted; not to be changed.
         rule: How strictly arguments are read.
+        tenant: Whose it is; empty: the server knows no tenants.
     """
 
     entry: EnvEntry
     task: Task | None
     labels: dict[str, str]
     rule: Rule
+    tenant: str = ""
 
 
 class Records:
@@ -52,7 +54,7 @@ class Records:
 
     def open(self, opening: Opening, lease_seconds: float, request_id: str) -> None:
         """Notes that the session was opened."""
-        entry, task, labels, rule = opening
+        entry, task, labels, rule, tenant = opening
         opened = episode_pb2.SessionOpened(
             env_id=entry.env_id,
             task_id="" if task is None else task.task_id,
@@ -60,6 +62,7 @@ class Records:
             argument_rule=codec.rule_to_proto(rule),
             lease_seconds=lease_seconds,
             request_id=request_id,
+            tenant=tenant,
         )
         self.pending.append(self._chain.record(session_opened=opened))
 

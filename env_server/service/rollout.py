@@ -16,7 +16,8 @@ from env_server.errors import BadRequest, LogUnwritable, RailgymError
 from env_server.service.calls import Calls, check_enum, reset_response
 from env_server.service.session import Session
 from env_server.service.sessions import Sessions
-from env_server.service.status import CODES, metadata, reason_to_proto
+from env_server.service.status import CODES, metadata, reason, reason_to_proto
+from env_server.service.subject import tell_of
 from railgym.info_codec import wire_text
 from railgym.v1 import env_service_pb2 as pb
 from railgym.v1 import episode_pb2
@@ -44,7 +45,7 @@ class Rollout:
         self._calls = calls
         self._sessions = sessions
         self._slots: dict[int, Slot] = {}
-        self._threaded = False  # whether any environment runs on a thread
+        self._foreign = False  # whether any environment runs in a process of its own
 
     async def answer(self, request: pb.RolloutRequest) -> pb.RolloutResponse:
         """Plays a batch of rows: those of one slot in order, foreign environments side by side.
@@ -52,6 +53,7 @@ class Rollout:
         Raises:
             LogUnwritable: The log cannot be written; the stream ends.
         """
+        self._sessions.disk.check()
         touched: dict[str, Session] = {}
         outcomes = [pb.RolloutOutcome()] * len(request.rows)
 
@@ -59,10 +61,11 @@ class Rollout:
             for place in places:
                 outcomes[place] = await self._row(request.rows[place], touched)
 
-        if self._threaded:
+        if self._foreign:
             await _together(play(places) for places in _by_slot(request.rows))
         else:
             await play(range(len(outcomes)))
+        tell_of(None)  # from here on it is about all rows
         self._sessions.flush(touched.values())
         return pb.RolloutResponse(rows=outcomes)
 
@@ -101,6 +104,7 @@ class Rollout:
         except LogUnwritable:
             raise
         except RailgymError as e:
+            self._sessions.metrics.rpc_error("Rollout", reason(e))
             outcome.error.CopyFrom(_row_error(e))
         return outcome
 
@@ -119,15 +123,15 @@ class Rollout:
         session = await self._calls.create(row.session)
         touched[session.session_id] = session
         self._slots[slot] = Slot(session.session_id, mode)
-        self._threaded = self._threaded or session.player.opening.entry.is_foreign
+        self._foreign = self._foreign or session.player.opening.entry.is_foreign
         return await self._calls.created(session)
 
     async def _reset(self, row: pb.RolloutAction, touched: dict[str, Session]) -> pb.ResetResponse:
         session, _ = await self._find(row.slot, touched)
         seed = row.reset.seed if row.reset.HasField("seed") else None
         options = codec.options_from_json(row.reset.options_json)
-        number, episode = await session.reset(0, seed, options)
-        return reset_response(session.session_id, number, episode)
+        number, started = await session.reset(0, seed, options)
+        return reset_response(session.session_id, number, started)
 
     async def _step(
         self, row: pb.RolloutAction, touched: dict[str, Session]
@@ -145,8 +149,8 @@ class Rollout:
 
     async def _begin_next(self, session: Session) -> pb.RolloutTransition:
         """The step after an end: the action is ignored, the reward 0."""
-        number, episode = await session.reset(0, None, {})
-        first = reset_response(session.session_id, number, episode)
+        number, started = await session.reset(0, None, {})
+        first = reset_response(session.session_id, number, started)
         transition = episode_pb2.Transition(
             observation=first.observation, info=first.info, state_hash=first.state_hash
         )
@@ -156,8 +160,8 @@ class Rollout:
         self, session: Session, last: episode_pb2.Transition
     ) -> pb.RolloutTransition:
         """The step that ends: its reward and flags, with the first observation of the next."""
-        number, episode = await session.reset(0, None, {})
-        first = reset_response(session.session_id, number, episode)
+        number, started = await session.reset(0, None, {})
+        first = reset_response(session.session_id, number, started)
         transition = episode_pb2.Transition(
             observation=first.observation,
             reward=last.reward,

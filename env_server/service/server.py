@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import grpc
 import structlog
+from grpc_channelz.v1 import channelz
 from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 from grpc_health.v1.health import aio as health_aio
 from grpc_health.v1.health_pb2 import HealthCheckResponse
@@ -23,9 +25,14 @@ from grpc_reflection.v1alpha import reflection
 
 from env_server.errors import LogUnwritable
 from env_server.registry import Registry
+from env_server.service.access import Gate
 from env_server.service.env_service import EnvService
 from env_server.service.episode_service import EpisodeService
+from env_server.service.identity import NO_TOKENS, AgentTokens, OperatorTokens, server_key
+from env_server.service.limits import Limits
+from env_server.service.metrics import Metrics, shown
 from env_server.service.sessions import DEFAULT_CAPACITY, DEFAULT_LEASE_SECONDS, Sessions
+from env_server.service.tls import TlsFiles, server_credentials
 from railgym.v1 import env_service_pb2, episode_service_pb2
 from railgym.v1.env_service_pb2_grpc import add_EnvServiceServicer_to_server
 from railgym.v1.episode_service_pb2_grpc import add_EpisodeServiceServicer_to_server
@@ -37,10 +44,11 @@ REAP_SECONDS = 1.0
 ENV_SERVICE = env_service_pb2.DESCRIPTOR.services_by_name["EnvService"].full_name
 EPISODE_SERVICE = episode_service_pb2.DESCRIPTOR.services_by_name["EpisodeService"].full_name
 
-OPTIONS = [
-    ("grpc.so_reuseport", 0),  # a port in use is an error, not a silent share
+KEEPALIVE = [
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),  # a minute by default, whatever the line above says
+    ("grpc.http2.ping_timeout_ms", 10_000),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
 ]
 
@@ -60,6 +68,16 @@ class Settings(NamedTuple):
         capacity: Most sessions at once.
         lease_seconds: Of idleness, until a session expires.
         grace_seconds: For running calls, at the end.
+        limits: What clients and environments are held to.
+        advertise: Host by which clients reach this server's own address; empty: the host of
+            that address.
+        front: "host:port" where it also listens, shared with the other workers; empty: it is
+            no worker.
+        tokens: Of operators; none: everyone who reaches the server is one.
+        tls: The files of the certificate; None: in clear.
+        metrics_address: "host:port" of the page for Prometheus; empty: none.
+        tracing: Whether calls become OpenTelemetry spans, sent as the OTEL_* variables say.
+        channelz: Whether gRPC's own channelz service tells of connections and calls.
     """
 
     log_dir: Path
@@ -67,6 +85,14 @@ class Settings(NamedTuple):
     capacity: int = DEFAULT_CAPACITY
     lease_seconds: float = DEFAULT_LEASE_SECONDS
     grace_seconds: float = 10.0
+    limits: Limits = Limits()
+    advertise: str = ""
+    front: str = ""
+    tokens: OperatorTokens = NO_TOKENS
+    tls: TlsFiles | None = None
+    metrics_address: str = ""
+    tracing: bool = False
+    channelz: bool = False
 
 
 class Running(NamedTuple):
@@ -85,19 +111,73 @@ async def serving(registry: Registry, settings: Settings) -> AsyncIterator[Runni
         OSError: The log directory cannot be written.
         EnvError: One of the environments cannot be made.
     """
-    server = grpc.aio.server(options=OPTIONS)
-    address = _bind(server, settings.address)
+    with _seen_from_outside(registry, settings) as (metrics, interceptors):
+        async with _serving(registry, settings, metrics, interceptors) as running:
+            yield running
+
+
+@contextlib.contextmanager
+def _seen_from_outside(
+    registry: Registry, settings: Settings
+) -> Iterator[tuple[Metrics, list[grpc.aio.ServerInterceptor]]]:
+    """Counts, and shows what was counted; gives what looks at calls."""
+    metrics = Metrics(registry.envs)
+    interceptors: list[grpc.aio.ServerInterceptor] = []
+    with contextlib.ExitStack() as around:
+        if settings.metrics_address:
+            try:
+                address = around.enter_context(shown(metrics, settings.metrics_address))
+            except OSError as e:
+                raise CannotBind(f"cannot listen on {settings.metrics_address}: {e}") from None
+            log.info("metrics", url=f"http://{address}/metrics")
+        if settings.tracing:
+            from env_server.service.traces import Tracing, exporting  # an extra of its own
+
+            interceptors.append(Tracing(around.enter_context(exporting())))
+        yield metrics, interceptors
+
+
+@contextlib.asynccontextmanager
+async def _serving(
+    registry: Registry,
+    settings: Settings,
+    metrics: Metrics,
+    interceptors: list[grpc.aio.ServerInterceptor],
+) -> AsyncIterator[Running]:
+    options = [
+        *KEEPALIVE,
+        *settings.limits.options(),
+        ("grpc.so_reuseport", int(bool(settings.front))),  # else a port in use is an error
+        ("grpc.enable_channelz", int(settings.channelz)),
+    ]
+    agents = AgentTokens(server_key(settings.log_dir))
+    gate = Gate(settings.tokens, agents, metrics)
+    server = grpc.aio.server(
+        interceptors=[*interceptors, gate],
+        options=options,
+        maximum_concurrent_rpcs=settings.limits.calls or None,
+    )
+    address = _bind(server, settings.address, settings.tls)
+    if settings.front:
+        _bind(server, settings.front, settings.tls)
     sessions = Sessions(
         registry,
         settings.log_dir,
+        metrics=metrics,
         capacity=settings.capacity,
         lease_seconds=settings.lease_seconds,
+        limits=settings.limits,
+        quotas=settings.tokens.quotas,
+        endpoint=_endpoint(settings, address),
     )
-    envs, health = EnvService(sessions), health_aio.HealthServicer()
+    envs, health = EnvService(sessions, agents), health_aio.HealthServicer()
     await _tell(health, HealthCheckResponse.NOT_SERVING)
     _add_services(server, envs, EpisodeService(sessions), health)
+    if settings.channelz:
+        channelz.add_channelz_servicer(server)
     await server.start()
-    housekeeping = asyncio.create_task(_keep_house(sessions))
+    stopped = asyncio.Event()
+    housekeeping = asyncio.create_task(_keep_house(sessions, health, stopped))
     try:
         await envs.prepare()
         await _tell(health, HealthCheckResponse.SERVING)
@@ -106,10 +186,11 @@ async def serving(registry: Registry, settings: Settings) -> AsyncIterator[Runni
         )
         yield Running(address, sessions)
     finally:
+        sessions.drain()
         await health.enter_graceful_shutdown()
         await server.stop(settings.grace_seconds)
-        housekeeping.cancel()
-        await asyncio.wait([housekeeping])
+        stopped.set()
+        await housekeeping
         _shut(sessions)
 
 
@@ -125,9 +206,22 @@ async def serve(registry: Registry, settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    if settings.front:
+        _follow_supervisor(stop)
     async with serving(registry, settings) as running:
         print(f"railgym serves on {running.address}", flush=True)
         await stop.wait()
+
+
+def _follow_supervisor(stop: asyncio.Event) -> None:
+    """Stops when standard input ends, whose other end the supervisor of the workers holds."""
+    loop, inherited = asyncio.get_running_loop(), sys.stdin.fileno()
+
+    def end() -> None:
+        loop.remove_reader(inherited)
+        stop.set()
+
+    loop.add_reader(inherited, end)
 
 
 async def _tell(health: health_aio.HealthServicer, status: int) -> None:
@@ -156,23 +250,45 @@ def _shut(sessions: Sessions) -> None:
     log.info("stopped", sessions=len(sessions))
 
 
-def _bind(server: grpc.aio.Server, address: str) -> str:
+def _bind(server: grpc.aio.Server, address: str, tls: TlsFiles | None) -> str:
     host = address.rpartition(":")[0]
     try:
-        port = server.add_insecure_port(address)
+        if tls is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, server_credentials(tls))
     except RuntimeError:
         raise CannotBind(f"cannot listen on {address}: in use, or not an address here") from None
     return f"{host}:{port}"
 
 
-async def _keep_house(sessions: Sessions) -> None:
-    """Ends expired sessions, and brings the log to the disk in groups."""
+def _endpoint(settings: Settings, address: str) -> str:
+    """Where clients find the sessions of this server; empty: where they created them."""
+    host, _, port = address.rpartition(":")
+    if not (settings.advertise or settings.front):
+        return ""
+    return f"{settings.advertise or host}:{port}"
+
+
+async def _keep_house(
+    sessions: Sessions, health: health_aio.HealthServicer, stopped: asyncio.Event
+) -> None:
+    """Ends expired sessions, and brings the log to the disk in groups.
+
+    Where the log has given up, the server says that it does not serve, and keeps refusing steps.
+    It is told to stop and not cancelled: a thread that is left behind would keep the log locked.
+    """
     rounds = int(REAP_SECONDS / SYNC_SECONDS)
-    while True:
+    while not stopped.is_set():
         try:
             for _ in range(rounds):
                 await asyncio.sleep(SYNC_SECONDS)
                 await asyncio.to_thread(sessions.sync)
+                if stopped.is_set():
+                    return
             await sessions.reap()
         except (OSError, LogUnwritable) as e:
             log.error("housekeeping_failed", error=str(e))
+        if sessions.log_is_lost:
+            await _tell(health, HealthCheckResponse.NOT_SERVING)
+            return

@@ -11,11 +11,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from env_server.episode import Episode
 from env_server.service.ended import Ended, gone
 from env_server.service.fork import copy
 from env_server.service.player import Player
-from railgym.v1 import episode_pb2
+from railgym.v1 import episode_pb2, space_pb2
 
 Result = TypeVar("Result")
 
@@ -40,6 +39,11 @@ class Session:
         self._deadline = 0.0  # of the lease, on the monotonic clock
         self._lock = asyncio.Lock()
 
+    @property
+    def env_id(self) -> str:
+        """The environment that it was opened for."""
+        return self.player.opening.entry.env_id
+
     def renew(self, lease_seconds: float) -> None:
         """Begins the lease anew."""
         self._lease_seconds = lease_seconds
@@ -56,28 +60,17 @@ class Session:
 
     async def reset(
         self, number: int, seed: int | None, options: dict[str, Any]
-    ) -> tuple[int, Episode]:
+    ) -> tuple[int, episode_pb2.EpisodeStarted]:
         """Begins an episode: see `Player.reset`."""
         return await self._alone(lambda: self.player.reset(number, seed, options))
 
     async def step(
         self, episode: int, number: int, received: episode_pb2.Action, turn: int = 0
     ) -> episode_pb2.Transition:
-        """Takes a step of the latest episode: see `Player.running` and `Player.step`.
+        """Takes a step of the latest episode: see `Player.step`."""
+        return await self._alone(lambda: self.player.step(episode, number, received, turn))
 
-        Args:
-            episode: 0 or the number of the latest one.
-            number: 1 for the first step.
-            received: The action, as it came.
-            turn: The model's turn, from 1; 0: not said.
-        """
-
-        def take() -> Awaitable[episode_pb2.Transition]:
-            return self.player.step(self.player.running(episode), number, received, turn)
-
-        return await self._alone(take)
-
-    async def render(self) -> Any:
+    async def render(self) -> space_pb2.Value:
         """Shows the state: see `Player.render`."""
         return await self._alone(self.player.render)
 
@@ -95,12 +88,13 @@ class Session:
         async with self._lock:
             if self.ended is None:
                 self.player.close(reason)
-                self.ended = Ended(time.time(), reason, self.request_id)
+                tenant = self.player.opening.tenant
+                self.ended = Ended(time.time(), reason, self.request_id, tenant)
 
     def _alone(self, work: Callable[[], Awaitable[Result]]) -> Awaitable[Result]:
         """Does work on the session, one at a time, to its end even where the caller gives up.
 
-        A thread cannot be stopped, and what foreign code has done on it must come into the log.
+        What foreign code does goes on without the caller, and must come into the log.
         """
         turn = self._in_turn(work)
         return asyncio.shield(turn) if self.player.opening.entry.is_foreign else turn

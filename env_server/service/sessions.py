@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import structlog
+from structlog.contextvars import bind_contextvars
 
 from env_server.errors import (
     BadRequest,
@@ -20,17 +21,24 @@ from env_server.errors import (
     RailgymError,
     SessionClosed,
     SessionExpired,
-    TooManySessions,
     UnknownSession,
     shown,
 )
-from env_server.log import Chain, LogIndex, LogWriter, Record, is_live
+from env_server.log import Chain, LogWriter
 from env_server.registry import Registry
+from env_server.service import caller
+from env_server.service.archive import Archive
 from env_server.service.ended import Ended, EndedSessions, gone
+from env_server.service.env_process import Hosts
+from env_server.service.limits import FreeSpace, Limits
+from env_server.service.metrics import Metrics
+from env_server.service.peers import Peers
 from env_server.service.player import Player
 from env_server.service.records import Opening, Records
-from env_server.service.resume import end_of, not_resumable, resume
+from env_server.service.resume import resume
+from env_server.service.room import Room
 from env_server.service.session import Session
+from env_server.service.subject import tell_of, telling_of
 
 DEFAULT_CAPACITY = 10_000
 DEFAULT_LEASE_SECONDS = 900.0
@@ -46,6 +54,11 @@ class Sessions:
         directory: Where the log is.
         lease_seconds: Of idleness, until a session expires.
         capacity: Most sessions at once.
+        metrics: What happens to them, counted.
+        endpoint: Where its sessions live, "host:port"; empty: where they were created.
+        limits: What clients and environments are held to.
+        hosts: Runs their environments.
+        disk: To be checked before anything is done that must come into the log.
     """
 
     def __init__(
@@ -53,8 +66,12 @@ class Sessions:
         registry: Registry,
         directory: Path,
         *,
+        metrics: Metrics,
         capacity: int = DEFAULT_CAPACITY,
         lease_seconds: float = DEFAULT_LEASE_SECONDS,
+        quotas: Mapping[str, int] | None = None,
+        endpoint: str = "",
+        limits: Limits = Limits(),  # noqa: B008  # a tuple, which nobody can change
     ) -> None:
         """Opens the log of a directory, cuts torn tails, and begins a segment of its own.
 
@@ -65,14 +82,19 @@ class Sessions:
         self.directory = directory
         self.capacity = capacity
         self.lease_seconds = lease_seconds
+        self.limits = limits
+        self.metrics = metrics
+        self.endpoint = endpoint
+        self.hosts = Hosts(limits, registry.envs.values())
         self._live: dict[str, Session] = {}
-        self._requests: dict[str, str] = {}
+        self._room = Room(capacity, quotas or {})
+        self._requests: dict[tuple[str, str], str] = {}
         self._taking_up: dict[str, asyncio.Task[Session]] = {}
         self._ended = EndedSessions()
-        self._writer = LogWriter(directory)
-        self._index = LogIndex(directory)
-        self._index.refresh()  # now, and not within the first call that needs it
-        self._reading = asyncio.Lock()
+        peers = Peers(directory, endpoint)
+        self._writer = LogWriter(directory, announce=peers.announce)
+        self._archive = Archive(self._writer, peers, lease_seconds)
+        self.disk = FreeSpace(directory, limits.free_log_bytes)
         for cut in self._writer.cut:
             log.warning("torn_tail_cut", file=str(cut.path), bytes=cut.length)
 
@@ -84,33 +106,44 @@ class Sessions:
         """Opens a session, or returns the one that was opened with the same `request_id`.
 
         Raises:
+            LogUnwritable: The disk of the log is short.
+            Draining: The server is stopping.
             TooManySessions: The server is full.
+            QuotaExceeded: The tenant holds as many as it may.
+            WrongEndpoint: The session that was opened with this `request_id` lives elsewhere.
             BadRequest: The session that was opened with this `request_id` has ended, or was
                 asked for otherwise.
         """
-        if request_id and (known := await self._requested(request_id)) is not None:
+        if request_id and (known := await self._requested(opening.tenant, request_id)) is not None:
             if known.player.opening != opening:
                 raise _used(request_id, "a session that was asked for otherwise")
             return known
+        self.disk.check()
         session = self._open(opening, request_id)
         self._adopt(session)
+        self.metrics.sessions_created.inc()
         if request_id:
-            self._requests[request_id] = session.session_id
+            self._requests[opening.tenant, request_id] = session.session_id
         return session
 
     async def fork(self, parent: Session, step: int | None, labels: Mapping[str, str]) -> Session:
         """Copies a session at its current step, or at an earlier one of the same episode.
 
         Raises:
+            LogUnwritable: The disk of the log is short.
+            Draining: The server is stopping.
             TooManySessions: The server is full.
+            QuotaExceeded: The tenant holds as many as it may.
             RailgymError: As `fork.copy`.
         """
-        self._make_room()
         opening = parent.player.opening
+        self.disk.check()
+        self._room.check(opening.tenant)
         child = self._open(opening._replace(labels={**opening.labels, **labels}), "")
         try:
             await parent.fork_into(child, step)
             self._adopt(child)
+            self.metrics.sessions_created.inc()
         except RailgymError:
             child.player.drop_env()
             raise
@@ -120,18 +153,23 @@ class Sessions:
         """Finds a live session, or takes it up from the log, and renews its lease.
 
         Raises:
+            PermissionDenied: It is not one of the caller's.
             UnknownSession: It was never created.
             SessionClosed: It was closed; the metadata say when.
             SessionExpired: Its lease ran out; the metadata say when.
+            WrongEndpoint: It lives on another worker; the metadata say which.
             NotResumable: Its records cannot be followed, or another server writes them.
             LogUnwritable: It cannot be taken up, since the log cannot be written.
         """
+        caller.check_session(session_id)
         session = self._live.get(session_id)
         if session is None:
             session = await self._taken_up(session_id)
-        elif session.expired:
+        caller.check_tenant(session.player.opening.tenant)
+        if session.expired:
             raise gone(session_id, Ended(session.expires_at(), "client_lost"), self.lease_seconds)
         session.renew(self.lease_seconds)
+        tell_of(session)
         return session
 
     async def close(self, session_id: str, reason: str) -> None:
@@ -164,7 +202,6 @@ class Sessions:
         lost = [session for session in self._live.values() if session.expired]
         for session in lost:
             await self._end(session, "client_lost")
-            log.info("session_expired", session_id=session.session_id)
         return len(lost)
 
     def flush(self, sessions: Iterable[Session]) -> None:
@@ -178,11 +215,20 @@ class Sessions:
         if not payloads:
             return
         try:
-            self._writer.append(payloads)
+            self.metrics.log_bytes.inc(self._writer.append(payloads))
         except OSError as e:
-            raise _unwritable(e) from None
+            raise self._unwritable(e) from None
         for pending in waiting:
             pending.clear()
+
+    def drain(self) -> None:
+        """Lets no more sessions begin; those that live go on."""
+        self._room.shut()
+
+    @property
+    def log_is_lost(self) -> bool:
+        """Whether the log takes nothing more, so that no step can be taken any more."""
+        return self._writer.given_up
 
     def sync(self) -> None:
         """Brings what was written to the disk itself.
@@ -190,7 +236,12 @@ class Sessions:
         Raises:
             OSError: The disk does not take it.
         """
-        self._writer.sync()
+        try:
+            self.disk.look()
+            self._writer.sync()
+        except OSError:
+            self.metrics.log_errors.inc()
+            raise
 
     def shut(self) -> None:
         """Writes what is pending and closes the log. Live sessions can be resumed from it.
@@ -202,41 +253,45 @@ class Sessions:
         try:
             self.flush(self._live.values())
         finally:
+            self.hosts.stop()
             self._writer.close()
 
     def _open(self, opening: Opening, request_id: str) -> Session:
         session_id = secrets.token_hex(16)
         records = Records(Chain(session_id))
         records.open(opening, self.lease_seconds, request_id)
-        return Session(session_id, Player(opening, records), request_id)
+        player = Player(opening, records, self.metrics.env(opening.entry.env_id), self.hosts)
+        return Session(session_id, player, request_id)
 
     def _adopt(self, session: Session) -> None:
-        self._make_room()
+        self._room.take(session.player.opening.tenant)
         session.renew(self.lease_seconds)
         self._live[session.session_id] = session
-
-    def _make_room(self) -> None:
-        if len(self._live) >= self.capacity:
-            raise TooManySessions(
-                f"the server holds {len(self._live)} sessions of at most {self.capacity}; "
-                "close one, or come back later",
-                current=len(self._live),
-                max=self.capacity,
-            )
+        self.metrics.env(session.env_id).sessions.inc()
+        tell_of(session)
 
     async def _end(self, session: Session, reason: str) -> None:
-        await session.close(reason)
-        self.flush([session])
-        self._live.pop(session.session_id, None)
-        self._requests.pop(session.request_id, None)
+        with telling_of(session):
+            await session.close(reason)
+            self.flush([session])
+            if self._live.pop(session.session_id, None) is not None:
+                self._note_end(session)
+
+    def _note_end(self, session: Session) -> None:
+        tenant = session.player.opening.tenant
+        self._room.leave(tenant)
+        self._requests.pop((tenant, session.request_id), None)
         if session.ended is not None:
             self._ended.add(session.session_id, session.ended)
+            self.metrics.env(session.env_id).sessions.dec()
+            self.metrics.sessions_ended.labels(session.ended.reason).inc()
+            log.info("session_ended", reason=session.ended.reason, episodes=session.player.number)
 
-    async def _requested(self, request_id: str) -> Session | None:
+    async def _requested(self, tenant: str, request_id: str) -> Session | None:
         known = (
-            self._requests.get(request_id)
-            or self._ended.session_of(request_id)
-            or next(reversed(self._index.sessions_of(request_id)), None)
+            self._requests.get((tenant, request_id))
+            or self._ended.session_of(tenant, request_id)
+            or await self._archive.session_of(tenant, request_id)
         )
         if known is None:
             return None
@@ -247,43 +302,37 @@ class Sessions:
 
     async def _taken_up(self, session_id: str) -> Session:
         """Takes up a session from the log, once for all calls that ask for it meanwhile."""
+        if (ended := self._ended.find(session_id)) is not None:
+            caller.check_tenant(ended.tenant)
+            raise gone(session_id, ended, self.lease_seconds)
         task = self._taking_up.get(session_id)
         if task is None:
             task = asyncio.create_task(self._take_up(session_id))
             self._taking_up[session_id] = task
             task.add_done_callback(lambda _: self._taking_up.pop(session_id))
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except UnknownSession:
+            raise
+        except RailgymError:
+            caller.check_tenant(self._archive.tenant_of(session_id))  # before they are told of it
+            raise
 
     async def _take_up(self, session_id: str) -> Session:
-        if (ended := self._ended.find(session_id)) is not None:
-            raise gone(session_id, ended, self.lease_seconds)
-        async with self._reading:  # on a thread, since there may be much that is new in the log
-            records = await asyncio.to_thread(self._read, session_id)
-        self._check_free(session_id, records)
-        session = await resume(records, self.registry)
         try:
-            self._writer.continue_after(records[-1].path)
+            records = await self._archive.claim(session_id)
         except OSError as e:
-            raise _unwritable(e) from None
+            raise self._unwritable(e) from None
+        bind_contextvars(session_id=session_id)
+        session = await resume(records, self.registry, self.metrics, self.hosts)
         self._adopt(session)
-        log.info("session_resumed", session_id=session_id, records=len(records))
+        log.info("session_resumed", records=len(records))
         return session
 
-    def _read(self, session_id: str) -> list[Record]:
-        self._index.refresh()  # another server may have written them, or this one, long ago
-        return self._index.session(session_id) or []
-
-    def _check_free(self, session_id: str, records: list[Record]) -> None:
-        """Makes sure that a session is there to be taken up."""
-        if not records:
-            raise UnknownSession(
-                f"no session {shown(session_id)} was ever created here",
-                session_id=session_id[:80],
-            )
-        if (ended := end_of(records)) is not None:
-            raise gone(session_id, ended, self.lease_seconds)
-        if records[-1].path != self._writer.path and is_live(records[-1].path):
-            raise not_resumable(session_id, "another server holds it")
+    def _unwritable(self, error: OSError) -> LogUnwritable:
+        self.metrics.log_errors.inc()
+        log.error("log_unwritable", error=str(error))
+        return LogUnwritable("the log cannot be written; send the same call again")
 
 
 def _used(request_id: str, by: str) -> BadRequest:
@@ -293,8 +342,3 @@ def _used(request_id: str, by: str) -> BadRequest:
         expected="a new one",
         got=request_id[:80],
     )
-
-
-def _unwritable(error: OSError) -> LogUnwritable:
-    log.error("log_unwritable", error=str(error))
-    return LogUnwritable("the log cannot be written; send the same call again")

@@ -19,8 +19,10 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
+from structlog.contextvars import bind_contextvars
 
 from env_server import errors
+from env_server.service.metrics import Metrics
 from railgym.info_codec import wire_text
 from railgym.v1 import env_service_pb2
 
@@ -85,12 +87,11 @@ def unary(method: Method[Request, Response]) -> Method[Request, Response]:
     async def wrapped(
         self: Any, request: Request, context: grpc.aio.ServicerContext[Any, Any]
     ) -> Response:
+        bind_contextvars(rpc=method.__name__)
         try:
             return await method(self, request, context)
-        except errors.RailgymError as e:
-            await abort(context, e)
-        except Exception as e:  # a bug: the client must learn nothing but that there is one
-            await _abort_internal(context, method.__name__, e)
+        except Exception as e:  # what is no RailgymError is a bug
+            await _fail(context, method.__name__, e, self.metrics)
 
     return wrapped
 
@@ -102,14 +103,13 @@ def streaming(method: StreamMethod[Request, Response]) -> StreamMethod[Request, 
     async def wrapped(
         self: Any, request: Request, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncGenerator[Response, None]:
+        bind_contextvars(rpc=method.__name__)
         try:
             async with contextlib.aclosing(method(self, request, context)) as responses:
                 async for response in responses:
                     yield response
-        except errors.RailgymError as e:
-            await abort(context, e)
-        except Exception as e:  # a bug: the client must learn nothing but that there is one
-            await _abort_internal(context, method.__name__, e)
+        except Exception as e:  # what is no RailgymError is a bug
+            await _fail(context, method.__name__, e, self.metrics)
 
     return wrapped
 
@@ -129,8 +129,12 @@ async def abort(
     raise AssertionError("abort always raises")
 
 
-async def _abort_internal(
-    context: grpc.aio.ServicerContext[Any, Any], rpc: str, error: Exception
+async def _fail(
+    context: grpc.aio.ServicerContext[Any, Any], rpc: str, error: Exception, metrics: Metrics
 ) -> NoReturn:
-    log.error("rpc_failed", rpc=rpc, error=type(error).__name__, exception=format_exc())
-    await abort(context, errors.EnvError("internal error; the trace stands in the server's log"))
+    """Ends an RPC that raised. Of a bug, the client learns nothing but that there is one."""
+    if not isinstance(error, errors.RailgymError):
+        log.error("rpc_failed", error=type(error).__name__, exception=format_exc())
+        error = errors.EnvError("internal error; the trace stands in the server's log")
+    metrics.rpc_error(rpc, reason(error))
+    await abort(context, error)

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         WrongEndpoint,
     )
     from railgym.gym_env import RailgymEnv, make
-    from railgym.records import EnvInfo, EpisodeInfo, EpisodeScore, TaskInfo
+    from railgym.records import EnvInfo, EpisodeInfo, EpisodeScore, Limits, ServerInfo, TaskInfo
     from railgym.session import Session
     from railgym.spaces import ToolSpace, ToolSpec
     from railgym.vector_env import RailgymVectorEnv, make_vec
@@ -80,6 +80,7 @@ _HOMES = {
     "WrongEndpoint": "errors",
     "StepTimedOut": "errors",
     "Draining": "errors",
+    "Limits": "records",
     "LogUnwritable": "errors",
     "NoAction": "actions",
     "NotReset": "errors",
@@ -89,6 +90,7 @@ _HOMES = {
     "RailgymError": "errors",
     "RailgymVectorEnv": "vector_env",
     "ServerError": "errors",
+    "ServerInfo": "records",
     "Session": "session",
     "SessionClosed": "errors",
     "SessionExpired": "errors",
@@ -127,6 +129,7 @@ __all__ = [
     "EpisodeOver",
     "EpisodeScore",
     "Final",
+    "Limits",
     "LogUnwritable",
     "NoAction",
     "NotReset",
@@ -138,6 +141,7 @@ __all__ = [
     "RailgymError",
     "RailgymVectorEnv",
     "ServerError",
+    "ServerInfo",
     "Session",
     "SessionClosed",
     "SessionExpired",

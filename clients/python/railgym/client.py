@@ -16,17 +16,21 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from railgym._grpc import grpc
 from railgym.connection import Connection
+from railgym.credentials import File
 from railgym.records import (
     EnvInfo,
     EpisodeInfo,
     EpisodeScore,
+    ServerInfo,
     TaskInfo,
     env_from_proto,
     episode_from_proto,
     limited_to,
     score_from_proto,
+    server_from_proto,
     task_from_proto,
 )
+from railgym.route import Route
 from railgym.session import Session
 from railgym.v1 import env_service_pb2 as pb
 from railgym.v1 import episode_pb2
@@ -48,6 +52,9 @@ def connect(
     startup_seconds: float = 0.0,
     credentials: grpc.ChannelCredentials | None = None,
     token: str | None = None,
+    tls_ca: File | None = None,
+    tls_cert: File | None = None,
+    tls_key: File | None = None,
     options: Sequence[tuple[str, Any]] = (),
 ) -> Client:
     """Makes a client. Nothing is sent before its first call.
@@ -58,8 +65,12 @@ def connect(
         patience_seconds: How long a call waits for a server that has been there before and is
             gone, for instance because it restarts. Calls that cannot be repeated do not wait.
         startup_seconds: How long the first call waits for a server that is not there yet.
-        credentials: For TLS; None: in clear.
-        token: Sent with every call, in clear where there are no credentials.
+        credentials: For TLS; None: as the files below say.
+        token: An operator's, or that of a session's agent. Sent with every call, in clear where
+            there is no TLS.
+        tls_ca: PEM file of who signed the server's certificate; None: in clear.
+        tls_cert: PEM file of a certificate of your own, for mutual TLS.
+        tls_key: PEM file of its private key.
         options: Further channel options of gRPC, which win over the client's own.
     """
     return Client(
@@ -70,6 +81,9 @@ def connect(
             startup_seconds=startup_seconds,
             credentials=credentials,
             token=token,
+            tls_ca=tls_ca,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
             options=options,
         )
     )
@@ -89,6 +103,11 @@ class Client:
     def address(self) -> str:
         """The server's address."""
         return self._connection.address
+
+    def server_info(self) -> ServerInfo:
+        """What the server is, and the limits that it holds clients to."""
+        rpc = self._connection.envs.GetServerInfo
+        return server_from_proto(self._connection.ask(rpc, pb.GetServerInfoRequest()))
 
     def envs(self) -> list[EnvInfo]:
         """The environments that the server hosts."""
@@ -133,17 +152,19 @@ class Client:
             UnknownEnv: There is none of this id; the nearest ones are in the metadata.
             UnknownTask: There is none of this id; the nearest ones are in the metadata.
             TooManySessions: The server is full.
+            QuotaExceeded: The tenant of the token holds as many sessions as it may.
             ValueError: `arguments` is neither of the two.
         """
         request = session_request(env_id, task_id, labels, arguments)
         request.request_id = uuid.uuid4().hex
-        reply = self._connection.ask(self._connection.envs.CreateSession, request)
+        reply = Route(self._connection).ask(lambda envs: envs.CreateSession, request)
         return Session(
-            self._connection,
+            Route(self._connection, reply.endpoint),
             reply.session_id,
             env_from_proto(reply.env),
             task_from_proto(reply.task) if reply.HasField("task") else None,
             reply.lease_seconds,
+            reply.agent_token,
         )
 
     def resume(self, session_id: str) -> Session:
@@ -155,12 +176,11 @@ class Client:
             SessionExpired: Its lease ran out.
         """
         request = pb.GetSessionRequest(session_id=session_id)
-        reply = self._connection.ask(self._connection.envs.GetSession, request)
+        route = Route(self._connection)
+        reply = route.ask(lambda envs: envs.GetSession, request)
         task = task_from_proto(reply.task) if reply.HasField("task") else None
         env = next(env for env in self.envs() if env.env_id == reply.env_id)
-        session = Session(
-            self._connection, session_id, limited_to(env, task), task, reply.lease_seconds
-        )
+        session = Session(route, session_id, limited_to(env, task), task, reply.lease_seconds)
         session.episode = reply.episode
         session.steps = reply.step
         session.state_hash = reply.state_hash

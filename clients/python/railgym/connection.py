@@ -3,19 +3,21 @@
 Every call has a deadline. Calls that may be repeated go on through a restart of the server: gRPC
 itself repeats them a few times within a second or two (see `SERVICE_CONFIG`), and once more with
 "wait for ready", which carries over any outage that is shorter than the patience. Nothing is
-repeated but on UNAVAILABLE, and no other call is repeated at all.
+repeated but on UNAVAILABLE and CANCELLED, and no other call is repeated at all.
 
 The channel is opened by the first call, and anew in a process that was forked since.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from railgym._grpc import grpc
+from railgym.credentials import File, bearer, tls_credentials
 from railgym.errors import DeadlineExceeded, RailgymError, Unavailable, from_rpc_error
 from railgym.v1.env_service_pb2_grpc import EnvServiceStub
 from railgym.v1.episode_service_pb2_grpc import EpisodeServiceStub
@@ -25,6 +27,7 @@ Response = TypeVar("Response")
 
 REPEATABLE = {
     "railgym.v1.EnvService": (
+        "GetServerInfo",
         "ListEnvs",
         "ListTasks",
         "CreateSession",
@@ -52,13 +55,15 @@ SERVICE_CONFIG = {
                 "initialBackoff": "0.05s",
                 "maxBackoff": "1s",
                 "backoffMultiplier": 2,
-                "retryableStatusCodes": ["UNAVAILABLE"],
+                # A server that stops says CANCELLED to a call that comes just then.
+                "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],
             },
         }
     ]
 }
 
-MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+"""As servers have it, if not told otherwise; raise it by the option of `connect` where they do."""
 
 OPTIONS: tuple[tuple[str, Any], ...] = (
     ("grpc.service_config", json.dumps(SERVICE_CONFIG)),
@@ -67,10 +72,15 @@ OPTIONS: tuple[tuple[str, Any], ...] = (
     # A peer that is gone without a word is noticed within 40 s, also in a long call.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),
+    # Also of the pings by which gRPC measures a connection: while one is lost, no other is sent.
+    ("grpc.http2.ping_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
     # Look for a server that restarts every second, not ever more seldom up to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
+    # A connection for each client, so that those of one process come to all workers of a server.
+    ("grpc.use_local_subchannel_pool", 1),
 )
 
 
@@ -86,16 +96,22 @@ class Connection:
         startup_seconds: float = 0.0,
         credentials: grpc.ChannelCredentials | None = None,
         token: str | None = None,
+        tls_ca: File | None = None,
+        tls_cert: File | None = None,
+        tls_key: File | None = None,
         options: Sequence[tuple[str, Any]] = (),
     ) -> None:
         """Opens nothing yet; see `railgym.connect` for the arguments."""
         self.address = address
         self.timeout_seconds = timeout_seconds
-        self._patience_seconds = patience_seconds
+        self.patience_seconds = patience_seconds
         self._startup_seconds = startup_seconds
         self._credentials = credentials
-        self.metadata = () if token is None else (("authorization", f"Bearer {token}"),)
-        self._options = (*OPTIONS, *options)
+        self._tls = tls_ca, tls_cert, tls_key
+        self.metadata = bearer(token)
+        # Of two options of one name gRPC would take the first.
+        self._options = tuple({**dict(OPTIONS), **dict(options)}.items())
+        self._workers: dict[str, Connection] = {}
         self._reached = False
         self._pid = 0
 
@@ -117,6 +133,14 @@ class Connection:
     def episodes(self) -> EpisodeServiceStub:
         """The calls of an operator."""
         return EpisodeServiceStub(self.channel)
+
+    def at(self, endpoint: str) -> Connection:
+        """The connection to one worker of the server. It does not wait for one that is gone."""
+        worker = copy.copy(self)
+        worker.address = endpoint
+        worker.patience_seconds = worker._startup_seconds = 0.0
+        worker._workers, worker._pid = {}, 0
+        return self._workers.setdefault(endpoint, worker)
 
     def await_startup(self) -> None:
         """Waits for a server that is not there yet, as the first call would.
@@ -144,8 +168,8 @@ class Connection:
         try:
             response = rpc(request, timeout=self.timeout_seconds, metadata=self.metadata)
         except grpc.RpcError as e:
-            wait = self._patience_seconds if self._reached else self._startup_seconds
-            error = from_rpc_error(e)
+            wait = self.patience_seconds if self._reached else self._startup_seconds
+            error = self._error(e)
             if not isinstance(error, Unavailable) or wait <= 0:
                 raise error from e
             response = self._await_server(rpc, request, wait, error)
@@ -189,6 +213,8 @@ class Connection:
 
     def close(self) -> None:
         """Closes the channel; a later call opens another."""
+        for worker in self._workers.values():
+            worker.close()
         if self._pid == os.getpid():
             self._channel.close()
         self._pid = 0
@@ -203,13 +229,22 @@ class Connection:
         try:
             return rpc(request, timeout=seconds, wait_for_ready=True, metadata=self.metadata)
         except grpc.RpcError as e:
-            error = from_rpc_error(e)
+            error = self._error(e)
             raise first if isinstance(error, DeadlineExceeded) else error from e
 
+    def _error(self, raised: grpc.RpcError) -> RailgymError:
+        """The error of a call. A port of TLS hangs up on who speaks in clear, without a word."""
+        error = from_rpc_error(raised)
+        new_in_clear = not (self._reached or self._credentials or any(self._tls))
+        if type(error) is Unavailable and new_in_clear and "Socket closed" in str(error):
+            return Unavailable(f"{error} (does the server want TLS? see tls_ca)", code=error.code)
+        return error
+
     def _open(self) -> None:
-        if self._credentials is None:
+        credentials = self._credentials or tls_credentials(*self._tls)
+        if credentials is None:
             self._channel = grpc.insecure_channel(self.address, self._options)
         else:
-            self._channel = grpc.secure_channel(self.address, self._credentials, self._options)
+            self._channel = grpc.secure_channel(self.address, credentials, self._options)
         self._envs = EnvServiceStub(self._channel)
         self._pid = os.getpid()

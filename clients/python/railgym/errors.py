@@ -210,6 +210,7 @@ _CODES: dict[str, type[RailgymError]] = {
     "UNAUTHENTICATED": Unauthenticated,
     "PERMISSION_DENIED": PermissionDenied,
     "INTERNAL": ServerError,
+    "CANCELLED": Unavailable,  # by a server that stops; a client cancels nothing it waits for
     "UNAVAILABLE": Unavailable,
     "DEADLINE_EXCEEDED": DeadlineExceeded,
 }
@@ -226,7 +227,10 @@ def make_error(
 def from_rpc_error(error: grpc.RpcError) -> RailgymError:
     """Reads the error that a call raised, its google.rpc.ErrorInfo included."""
     info = ErrorInfo()
-    status = rpc_status.from_call(error)  # type: ignore[arg-type]  # an RpcError of a call is one
+    try:
+        status = rpc_status.from_call(error)  # type: ignore[arg-type]  # one of a call is a call
+    except ValueError:  # cancelled here, when a status of the server had come just before
+        status = None
     for detail in status.details if status is not None else ():
         if detail.Is(ErrorInfo.DESCRIPTOR):
             detail.Unpack(info)

@@ -18,6 +18,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from railgym.actions import Transition
 from railgym.client import connect
+from railgym.credentials import Secret
 from railgym.errors import Unavailable
 from railgym.session import Session
 
@@ -70,6 +71,8 @@ class RailgymEnv(gymnasium.Env[Any, Any]):
             arguments: As `Client.session`.
             connection: As `railgym.connect`.
         """
+        if connection.get("token") is not None:
+            connection["token"] = Secret(connection["token"])
         self._client = connect(address, **connection)
         self._open = partial(self._client.session, env_id, task_id, labels, arguments)
         self.render_mode = render_mode

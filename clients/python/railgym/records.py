@@ -124,6 +124,54 @@ class EpisodeScore(NamedTuple):
     metrics: dict[str, float]
 
 
+class Limits(NamedTuple):
+    """What a server holds clients to. 0: no limit.
+
+    Attributes:
+        max_sessions: Sessions at once, of the worker that was asked.
+        lease_seconds: Of idleness, until a session expires.
+        step_seconds: Of one reset, step or render of an environment that is not Railgym's own.
+        max_message_bytes: Of one message in either direction.
+        max_argument_characters: Of the arguments of one call.
+        max_observation_characters: Of one JSON observation.
+        min_free_log_bytes: That must be free on the disk of the log, or steps are refused.
+        max_concurrent_calls: Calls at work at once, of the worker that was asked.
+        max_env_bytes: Memory of the process of an environment that is not Railgym's own.
+    """
+
+    max_sessions: int
+    lease_seconds: float
+    step_seconds: float
+    max_message_bytes: int
+    max_argument_characters: int
+    max_observation_characters: int
+    min_free_log_bytes: int
+    max_concurrent_calls: int
+    max_env_bytes: int
+
+
+class ServerInfo(NamedTuple):
+    """A server, or one of its workers.
+
+    Attributes:
+        version: Of Railgym.
+        limits: What it holds clients to.
+        session_count: Sessions that are open.
+        endpoint: Where it is reached directly, "host:port"; empty: where it was asked.
+    """
+
+    version: str
+    limits: Limits
+    session_count: int
+    endpoint: str
+
+
+def server_from_proto(message: env_service_pb2.GetServerInfoResponse) -> ServerInfo:
+    """Reads what a server says of itself."""
+    limits = Limits(*(getattr(message.limits, field) for field in Limits._fields))
+    return ServerInfo(message.version, limits, message.session_count, message.endpoint)
+
+
 def env_from_proto(message: env_service_pb2.EnvInfo) -> EnvInfo:
     """Reads an environment.
 

@@ -22,9 +22,9 @@ from railgym.codec import (
     transition_from_proto,
     value_from_proto,
 )
-from railgym.connection import Connection
 from railgym.errors import Unavailable
 from railgym.records import EnvInfo, TaskInfo
+from railgym.route import Route
 from railgym.v1 import env_service_pb2 as pb
 
 MAX_SEED = 2**64 - 1
@@ -42,6 +42,8 @@ class Session:
         env: The environment.
         task: The task, or None.
         lease_seconds: Of idleness, until the server ends the session.
+        agent_token: Lets its bearer step, render and close this session, and nothing else; empty
+            after `Client.resume`.
         episode: Number of the latest episode; 0: none yet.
         steps: Steps taken in it.
         seed: The seed that the latest episode began with; None where the generator went on.
@@ -51,19 +53,21 @@ class Session:
 
     def __init__(
         self,
-        connection: Connection,
+        route: Route,
         session_id: str,
         env: EnvInfo,
         task: TaskInfo | None,
         lease_seconds: float,
+        agent_token: str = "",
     ) -> None:
         """Takes over an open session that awaits its reset; see `Client.session`."""
-        self._connection = connection
+        self._route = route
         self._closed = False
         self.id = session_id
         self.env = env
         self.task = task
         self.lease_seconds = lease_seconds
+        self.agent_token = agent_token
         self.episode = 0
         self.steps = 0
         self.seed: int | None = None
@@ -96,7 +100,7 @@ class Session:
             seed=seed,
             options_json=json.dumps(dict(options), allow_nan=False) if options else "",
         )
-        reply = self._connection.ask(self._connection.envs.Reset, request)
+        reply = self._route.ask(lambda envs: envs.Reset, request)
         self.episode = reply.episode
         self.steps = 0
         self.seed = reply.seed if reply.HasField("seed") else None
@@ -124,7 +128,7 @@ class Session:
             action=action_to_proto(as_action(action), self.env.action_space),
             turn=turn,
         )
-        reply = self._connection.ask(self._connection.envs.Step, request).transition
+        reply = self._route.ask(lambda envs: envs.Step, request).transition
         self.steps += 1
         self.state_hash = reply.state_hash
         self.end_reason = end_reason_from_proto(reply.end_reason)
@@ -153,7 +157,7 @@ class Session:
     def render(self) -> Any:
         """Shows the state: text, or an array of height x width x 3 bytes."""
         request = pb.RenderRequest(session_id=self.id)
-        reply = self._connection.ask(self._connection.envs.Render, request)
+        reply = self._route.ask(lambda envs: envs.Render, request)
         return value_from_proto(reply.frame)
 
     def fork(self, step: int | None = None, labels: Mapping[str, str] | None = None) -> Session:
@@ -169,9 +173,14 @@ class Session:
                 may be a copy that nobody holds, until its lease runs out.
         """
         request = pb.ForkSessionRequest(session_id=self.id, step=step, labels=labels or {})
-        reply = self._connection.ask_once(self._connection.envs.ForkSession, request)
+        reply = self._route.ask_once(lambda envs: envs.ForkSession, request)
         session = Session(
-            self._connection, reply.session_id, self.env, self.task, reply.lease_seconds
+            self._route.branch(),
+            reply.session_id,
+            self.env,
+            self.task,
+            reply.lease_seconds,
+            reply.agent_token,
         )
         session.episode = int(reply.episode_id.rpartition(".")[2])
         session.steps = reply.step
@@ -189,7 +198,7 @@ class Session:
         """
         text = json.dumps(dict(claim), allow_nan=False)
         request = pb.RecordClaimRequest(session_id=self.id, claim_json=text)
-        self._connection.ask_once(self._connection.envs.RecordClaim, request)
+        self._route.ask_once(lambda envs: envs.RecordClaim, request)
 
     def close(self, reason: str | None = None) -> None:
         """Ends the session. Closing twice is fine.
@@ -201,7 +210,7 @@ class Session:
         if self._closed:
             return
         request = pb.CloseSessionRequest(session_id=self.id, reason=end_reason_to_proto(reason))
-        self._connection.ask(self._connection.envs.CloseSession, request)
+        self._route.ask(lambda envs: envs.CloseSession, request)
         self._closed = True
 
     def __enter__(self) -> Self:

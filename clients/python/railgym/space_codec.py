@@ -103,9 +103,7 @@ def _(space: spaces.OneOf[Any]) -> pb.Space:
 
 @space_to_proto.register
 def _(space: spaces.Graph) -> pb.Space:
-    for part in (space.node_space, space.edge_space):
-        if not (part is None or isinstance(part, spaces.Box | spaces.Discrete)):
-            raise ValueError(f"expected a Graph over Box or Discrete, got {type(part).__name__}")
+    _check_graph(space.node_space, space.edge_space)
     edges = None if space.edge_space is None else space_to_proto(space.edge_space)
     message = pb.GraphSpace(node_space=space_to_proto(space.node_space), edge_space=edges)
     return pb.Space(graph=message)
@@ -182,8 +180,17 @@ def _read_one_of(message: pb.OneOfSpace) -> AnySpace:
 
 
 def _read_graph(message: pb.GraphSpace) -> AnySpace:
+    nodes = space_from_proto(message.node_space)
     edges = space_from_proto(message.edge_space) if message.HasField("edge_space") else None
-    return spaces.Graph(space_from_proto(message.node_space), edges)
+    _check_graph(nodes, edges)
+    return spaces.Graph(nodes, edges)
+
+
+def _check_graph(nodes: AnySpace, edges: AnySpace | None) -> None:
+    """Refuses what Gymnasium takes for the parts of a Graph, and cannot sample."""
+    for part in (nodes, edges):
+        if not (part is None or isinstance(part, spaces.Box | spaces.Discrete)):
+            raise ValueError(f"expected a Graph over Box or Discrete, got {type(part).__name__}")
 
 
 def _read_tools(message: pb.ToolSpace) -> AnySpace:

@@ -847,12 +847,15 @@ class ForkSessionResponse(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     STATE_HASH_FIELD_NUMBER: _builtins.int
     LEASE_SECONDS_FIELD_NUMBER: _builtins.int
+    AGENT_TOKEN_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     episode_id: _builtins.str
     step: _builtins.int
     """Steps taken so far."""
     state_hash: _builtins.bytes
     lease_seconds: _builtins.float
+    agent_token: _builtins.str
+    """As in CreateSessionResponse, for the copy."""
     def __init__(
         self,
         *,
@@ -861,10 +864,11 @@ class ForkSessionResponse(_message.Message):
         step: _builtins.int = ...,
         state_hash: _builtins.bytes = ...,
         lease_seconds: _builtins.float = ...,
+        agent_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["episode_id", b"episode_id", "lease_seconds", b"lease_seconds", "session_id", b"session_id", "state_hash", b"state_hash", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "episode_id", b"episode_id", "lease_seconds", b"lease_seconds", "session_id", b"session_id", "state_hash", b"state_hash", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -37,6 +37,13 @@ class EnvServiceStub(object):
     from ErrorReason, without the ERROR_REASON_ prefix. A fault of the server is
     INTERNAL (ENV_ERROR) and ends the episode.
 
+    A token travels as the metadata "authorization: Bearer TOKEN". An operator's token
+    is good for every call on the sessions of its tenant, an agent's for Step, Render
+    and CloseSession of its own session. So, besides the errors of its own, every call
+    of every service but the health service may end with
+    * UNAUTHENTICATED (UNAUTHENTICATED): no token where one is needed, or an unknown one.
+    * PERMISSION_DENIED (PERMISSION_DENIED): not with this token, or not this session.
+
     CreateSession        Reset               Step
     ─────────────▶ AWAITING_RESET ─▶ RUNNING ─▶ TERMINATED or TRUNCATED
     ▲              │ Reset
@@ -124,6 +131,13 @@ class EnvServiceServicer(object):
     from ErrorReason, without the ERROR_REASON_ prefix. A fault of the server is
     INTERNAL (ENV_ERROR) and ends the episode.
 
+    A token travels as the metadata "authorization: Bearer TOKEN". An operator's token
+    is good for every call on the sessions of its tenant, an agent's for Step, Render
+    and CloseSession of its own session. So, besides the errors of its own, every call
+    of every service but the health service may end with
+    * UNAUTHENTICATED (UNAUTHENTICATED): no token where one is needed, or an unknown one.
+    * PERMISSION_DENIED (PERMISSION_DENIED): not with this token, or not this session.
+
     CreateSession        Reset               Step
     ─────────────▶ AWAITING_RESET ─▶ RUNNING ─▶ TERMINATED or TRUNCATED
     ▲              │ Reset
@@ -171,7 +185,11 @@ class EnvServiceServicer(object):
         environment, a field out of bounds, or a `request_id` that was used for a
         session that has ended or was asked for otherwise.
         * RESOURCE_EXHAUSTED (TOO_MANY_SESSIONS): the server is full.
+        * RESOURCE_EXHAUSTED (QUOTA_EXCEEDED): the tenant holds as many as it may.
+        * FAILED_PRECONDITION (WRONG_ENDPOINT): the session of this `request_id` lives on
+        another worker.
         * UNAVAILABLE (LOG_UNWRITABLE): as Step.
+        * UNAVAILABLE (DRAINING): the server is stopping; another one may take the session.
         * INTERNAL (ENV_ERROR): the environment cannot be made.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -185,7 +203,7 @@ class EnvServiceServicer(object):
         Errors:
         * NOT_FOUND (UNKNOWN_SESSION): never created.
         * FAILED_PRECONDITION (SESSION_CLOSED, SESSION_EXPIRED): it ended; when and why.
-        * FAILED_PRECONDITION (NOT_RESUMABLE): as Step.
+        * FAILED_PRECONDITION (WRONG_ENDPOINT, NOT_RESUMABLE): as Step.
         * FAILED_PRECONDITION (EPISODE_OUT_OF_ORDER): `episode` is neither the latest nor
         the one after it, or the latest one has steps or was asked for otherwise.
         * INVALID_ARGUMENT (BAD_OPTIONS): an unknown option or a wrong value, by name.
@@ -203,6 +221,9 @@ class EnvServiceServicer(object):
         Errors:
         * NOT_FOUND (UNKNOWN_SESSION): never created.
         * FAILED_PRECONDITION (SESSION_CLOSED, SESSION_EXPIRED): it ended; when and why.
+        * FAILED_PRECONDITION (WRONG_ENDPOINT): the session lives on another worker, whose
+        endpoint is named. Call there; where nobody answers, call here again, since any
+        worker takes up the sessions of a dead one.
         * FAILED_PRECONDITION (NOT_RESUMABLE): the session stands in the log, but cannot
         be taken up from there, or belongs to another server.
         * FAILED_PRECONDITION (NOT_RESET): no episode has begun.
@@ -235,6 +256,8 @@ class EnvServiceServicer(object):
         Errors: as Step, and
         * INVALID_ARGUMENT (BAD_REQUEST): the episode has not come to that step.
         * RESOURCE_EXHAUSTED (TOO_MANY_SESSIONS): the server is full.
+        * RESOURCE_EXHAUSTED (QUOTA_EXCEEDED): the tenant holds as many as it may.
+        * UNAVAILABLE (DRAINING): the server is stopping.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -246,7 +269,7 @@ class EnvServiceServicer(object):
         Errors:
         * NOT_FOUND (UNKNOWN_SESSION): never created.
         * FAILED_PRECONDITION (SESSION_CLOSED, SESSION_EXPIRED): it ended; when and why.
-        * FAILED_PRECONDITION (NOT_RESUMABLE): as Step.
+        * FAILED_PRECONDITION (WRONG_ENDPOINT, NOT_RESUMABLE): as Step.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -267,6 +290,7 @@ class EnvServiceServicer(object):
 
         Errors:
         * NOT_FOUND (UNKNOWN_SESSION): never created.
+        * FAILED_PRECONDITION (WRONG_ENDPOINT): as Step.
         * INVALID_ARGUMENT (BAD_REQUEST): `reason` is not one that a client may give.
         * UNAVAILABLE (LOG_UNWRITABLE): as Step.
         """
@@ -367,6 +391,13 @@ class EnvService(object):
     whose details hold a google.rpc.ErrorInfo with the domain "railgym" and a reason
     from ErrorReason, without the ERROR_REASON_ prefix. A fault of the server is
     INTERNAL (ENV_ERROR) and ends the episode.
+
+    A token travels as the metadata "authorization: Bearer TOKEN". An operator's token
+    is good for every call on the sessions of its tenant, an agent's for Step, Render
+    and CloseSession of its own session. So, besides the errors of its own, every call
+    of every service but the health service may end with
+    * UNAUTHENTICATED (UNAUTHENTICATED): no token where one is needed, or an unknown one.
+    * PERMISSION_DENIED (PERMISSION_DENIED): not with this token, or not this session.
 
     CreateSession        Reset               Step
     ─────────────▶ AWAITING_RESET ─▶ RUNNING ─▶ TERMINATED or TRUNCATED

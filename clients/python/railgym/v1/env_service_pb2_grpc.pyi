@@ -38,6 +38,13 @@ class EnvServiceStub:
     from ErrorReason, without the ERROR_REASON_ prefix. A fault of the server is
     INTERNAL (ENV_ERROR) and ends the episode.
 
+    A token travels as the metadata "authorization: Bearer TOKEN". An operator's token
+    is good for every call on the sessions of its tenant, an agent's for Step, Render
+    and CloseSession of its own session. So, besides the errors of its own, every call
+    of every service but the health service may end with
+    * UNAUTHENTICATED (UNAUTHENTICATED): no token where one is needed, or an unknown one.
+    * PERMISSION_DENIED (PERMISSION_DENIED): not with this token, or not this session.
+
         CreateSession        Reset               Step
        ─────────────▶ AWAITING_RESET ─▶ RUNNING ─▶ TERMINATED or TRUNCATED
                                            ▲              │ Reset
@@ -76,7 +83,11 @@ class EnvServiceStub:
       environment, a field out of bounds, or a `request_id` that was used for a
       session that has ended or was asked for otherwise.
     * RESOURCE_EXHAUSTED (TOO_MANY_SESSIONS): the server is full.
+    * RESOURCE_EXHAUSTED (QUOTA_EXCEEDED): the tenant holds as many as it may.
+    * FAILED_PRECONDITION (WRONG_ENDPOINT): the session of this `request_id` lives on
+      another worker.
     * UNAVAILABLE (LOG_UNWRITABLE): as Step.
+    * UNAVAILABLE (DRAINING): the server is stopping; another one may take the session.
     * INTERNAL (ENV_ERROR): the environment cannot be made.
     """
     Reset: _grpc.UnaryUnaryMultiCallable[_env_service_pb2.ResetRequest, _env_service_pb2.ResetResponse]
@@ -86,7 +97,7 @@ class EnvServiceStub:
     Errors:
     * NOT_FOUND (UNKNOWN_SESSION): never created.
     * FAILED_PRECONDITION (SESSION_CLOSED, SESSION_EXPIRED): it ended; when and why.
-    * FAILED_PRECONDITION (NOT_RESUMABLE): as Step.
+    * FAILED_PRECONDITION (WRONG_ENDPOINT, NOT_RESUMABLE): as Step.
     * FAILED_PRECONDITION (EPISODE_OUT_OF_ORDER): `episode` is neither the latest nor
       the one after it, or the latest one has steps or was asked for otherwise.
     * INVALID_ARGUMENT (BAD_OPTIONS): an unknown option or a wrong value, by name.
@@ -100,6 +111,9 @@ class EnvServiceStub:
     Errors:
     * NOT_FOUND (UNKNOWN_SESSION): never created.
     * FAILED_PRECONDITION (SESSION_CLOSED, SESSION_EXPIRED): it ended; when and why.
+    * FAILED_PRECONDITION (WRONG_ENDPOINT): the session lives on another worker, whose
+      endpoint is named. Call there; where nobody answers, call here again, since any
+      worker takes up the sessions of a dead one.
     * FAILED_PRECONDITION (NOT_RESUMABLE): the session stands in the log, but cannot
       be taken up from there, or belongs to another server.
     * FAILED_PRECONDITION (NOT_RESET): no episode has begun.
@@ -124,6 +138,8 @@ class EnvServiceStub:
     Errors: as Step, and
     * INVALID_ARGUMENT (BAD_REQUEST): the episode has not come to that step.
     * RESOURCE_EXHAUSTED (TOO_MANY_SESSIONS): the server is full.
+    * RESOURCE_EXHAUSTED (QUOTA_EXCEEDED): the tenant holds as many as it may.
+    * UNAVAILABLE (DRAINING): the server is stopping.
     """
     GetSession: _grpc.UnaryUnaryMultiCallable[_env_service_pb2.GetSessionRequest, _env_service_pb2.GetSessionResponse]
     """Tells where a session stands, and renews its lease.
@@ -131,7 +147,7 @@ class EnvServiceStub:
     Errors:
     * NOT_FOUND (UNKNOWN_SESSION): never created.
     * FAILED_PRECONDITION (SESSION_CLOSED, SESSION_EXPIRED): it ended; when and why.
-    * FAILED_PRECONDITION (NOT_RESUMABLE): as Step.
+    * FAILED_PRECONDITION (WRONG_ENDPOINT, NOT_RESUMABLE): as Step.
     """
     RecordClaim: _grpc.UnaryUnaryMultiCallable[_env_service_pb2.RecordClaimRequest, _env_service_pb2.RecordClaimResponse]
     """Writes what the client says of its agent to the log.
@@ -144,6 +160,7 @@ class EnvServiceStub:
 
     Errors:
     * NOT_FOUND (UNKNOWN_SESSION): never created.
+    * FAILED_PRECONDITION (WRONG_ENDPOINT): as Step.
     * INVALID_ARGUMENT (BAD_REQUEST): `reason` is not one that a client may give.
     * UNAVAILABLE (LOG_UNWRITABLE): as Step.
     """
@@ -167,6 +184,13 @@ class EnvServiceAsyncStub(EnvServiceStub):
     whose details hold a google.rpc.ErrorInfo with the domain "railgym" and a reason
     from ErrorReason, without the ERROR_REASON_ prefix. A fault of the server is
     INTERNAL (ENV_ERROR) and ends the episode.
+
+    A token travels as the metadata "authorization: Bearer TOKEN". An operator's token
+    is good for every call on the sessions of its tenant, an agent's for Step, Render
+    and CloseSession of its own session. So, besides the errors of its own, every call
+    of every service but the health service may end with
+    * UNAUTHENTICATED (UNAUTHENTICATED): no token where one is needed, or an unknown one.
+    * PERMISSION_DENIED (PERMISSION_DENIED): not with this token, or not this session.
 
         CreateSession        Reset               Step
        ─────────────▶ AWAITING_RESET ─▶ RUNNING ─▶ TERMINATED or TRUNCATED
@@ -203,7 +227,11 @@ class EnvServiceAsyncStub(EnvServiceStub):
       environment, a field out of bounds, or a `request_id` that was used for a
       session that has ended or was asked for otherwise.
     * RESOURCE_EXHAUSTED (TOO_MANY_SESSIONS): the server is full.
+    * RESOURCE_EXHAUSTED (QUOTA_EXCEEDED): the tenant holds as many as it may.
+    * FAILED_PRECONDITION (WRONG_ENDPOINT): the session of this `request_id` lives on
+      another worker.
     * UNAVAILABLE (LOG_UNWRITABLE): as Step.
+    * UNAVAILABLE (DRAINING): the server is stopping; another one may take the session.
     * INTERNAL (ENV_ERROR): the environment cannot be made.
     """
     Reset: _aio.UnaryUnaryMultiCallable[_env_service_pb2.ResetRequest, _env_service_pb2.ResetResponse]  # type: ignore[assignment]
@@ -213,7 +241,7 @@ class EnvServiceAsyncStub(EnvServiceStub):
     Errors:
     * NOT_FOUND (UNKNOWN_SESSION): never created.
     * FAILED_PRECONDITION (SESSION_CLOSED, SESSION_EXPIRED): it ended; when and why.
-    * FAILED_PRECONDITION (NOT_RESUMABLE): as Step.
+    * FAILED_PRECONDITION (WRONG_ENDPOINT, NOT_RESUMABLE): as Step.
     * FAILED_PRECONDITION (EPISODE_OUT_OF_ORDER): `episode` is neither the latest nor
       the one after it, or the latest one has steps or was asked for otherwise.
     * INVALID_ARGUMENT (BAD_OPTIONS): an unknown option or a wrong value, by name.
@@ -227,6 +255,9 @@ class EnvServiceAsyncStub(EnvServiceStub):
     Errors:
     * NOT_FOUND (UNKNOWN_SESSION): never created.
     * FAILED_PRECONDITION (SESSION_CLOSED, SESSION_EXPIRED): it ended; when and why.
+    * FAILED_PRECONDITION (WRONG_ENDPOINT): the session lives on another worker, whose
+      endpoint is named. Call there; where nobody answers, call here again, since any
+      worker takes up the sessions of a dead one.
     * FAILED_PRECONDITION (NOT_RESUMABLE): the session stands in the log, but cannot
       be taken up from there, or belongs to another server.
     * FAILED_PRECONDITION (NOT_RESET): no episode has begun.
@@ -251,6 +282,8 @@ class EnvServiceAsyncStub(EnvServiceStub):
     Errors: as Step, and
     * INVALID_ARGUMENT (BAD_REQUEST): the episode has not come to that step.
     * RESOURCE_EXHAUSTED (TOO_MANY_SESSIONS): the server is full.
+    * RESOURCE_EXHAUSTED (QUOTA_EXCEEDED): the tenant holds as many as it may.
+    * UNAVAILABLE (DRAINING): the server is stopping.
     """
     GetSession: _aio.UnaryUnaryMultiCallable[_env_service_pb2.GetSessionRequest, _env_service_pb2.GetSessionResponse]  # type: ignore[assignment]
     """Tells where a session stands, and renews its lease.
@@ -258,7 +291,7 @@ class EnvServiceAsyncStub(EnvServiceStub):
     Errors:
     * NOT_FOUND (UNKNOWN_SESSION): never created.
     * FAILED_PRECONDITION (SESSION_CLOSED, SESSION_EXPIRED): it ended; when and why.
-    * FAILED_PRECONDITION (NOT_RESUMABLE): as Step.
+    * FAILED_PRECONDITION (WRONG_ENDPOINT, NOT_RESUMABLE): as Step.
     """
     RecordClaim: _aio.UnaryUnaryMultiCallable[_env_service_pb2.RecordClaimRequest, _env_service_pb2.RecordClaimResponse]  # type: ignore[assignment]
     """Writes what the client says of its agent to the log.
@@ -271,6 +304,7 @@ class EnvServiceAsyncStub(EnvServiceStub):
 
     Errors:
     * NOT_FOUND (UNKNOWN_SESSION): never created.
+    * FAILED_PRECONDITION (WRONG_ENDPOINT): as Step.
     * INVALID_ARGUMENT (BAD_REQUEST): `reason` is not one that a client may give.
     * UNAVAILABLE (LOG_UNWRITABLE): as Step.
     """
@@ -293,6 +327,13 @@ class EnvServiceServicer(metaclass=_abc_1.ABCMeta):
     whose details hold a google.rpc.ErrorInfo with the domain "railgym" and a reason
     from ErrorReason, without the ERROR_REASON_ prefix. A fault of the server is
     INTERNAL (ENV_ERROR) and ends the episode.
+
+    A token travels as the metadata "authorization: Bearer TOKEN". An operator's token
+    is good for every call on the sessions of its tenant, an agent's for Step, Render
+    and CloseSession of its own session. So, besides the errors of its own, every call
+    of every service but the health service may end with
+    * UNAUTHENTICATED (UNAUTHENTICATED): no token where one is needed, or an unknown one.
+    * PERMISSION_DENIED (PERMISSION_DENIED): not with this token, or not this session.
 
         CreateSession        Reset               Step
        ─────────────▶ AWAITING_RESET ─▶ RUNNING ─▶ TERMINATED or TRUNCATED
@@ -351,7 +392,11 @@ class EnvServiceServicer(metaclass=_abc_1.ABCMeta):
           environment, a field out of bounds, or a `request_id` that was used for a
           session that has ended or was asked for otherwise.
         * RESOURCE_EXHAUSTED (TOO_MANY_SESSIONS): the server is full.
+        * RESOURCE_EXHAUSTED (QUOTA_EXCEEDED): the tenant holds as many as it may.
+        * FAILED_PRECONDITION (WRONG_ENDPOINT): the session of this `request_id` lives on
+          another worker.
         * UNAVAILABLE (LOG_UNWRITABLE): as Step.
+        * UNAVAILABLE (DRAINING): the server is stopping; another one may take the session.
         * INTERNAL (ENV_ERROR): the environment cannot be made.
         """
 
@@ -367,7 +412,7 @@ class EnvServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
         * NOT_FOUND (UNKNOWN_SESSION): never created.
         * FAILED_PRECONDITION (SESSION_CLOSED, SESSION_EXPIRED): it ended; when and why.
-        * FAILED_PRECONDITION (NOT_RESUMABLE): as Step.
+        * FAILED_PRECONDITION (WRONG_ENDPOINT, NOT_RESUMABLE): as Step.
         * FAILED_PRECONDITION (EPISODE_OUT_OF_ORDER): `episode` is neither the latest nor
           the one after it, or the latest one has steps or was asked for otherwise.
         * INVALID_ARGUMENT (BAD_OPTIONS): an unknown option or a wrong value, by name.
@@ -387,6 +432,9 @@ class EnvServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
         * NOT_FOUND (UNKNOWN_SESSION): never created.
         * FAILED_PRECONDITION (SESSION_CLOSED, SESSION_EXPIRED): it ended; when and why.
+        * FAILED_PRECONDITION (WRONG_ENDPOINT): the session lives on another worker, whose
+          endpoint is named. Call there; where nobody answers, call here again, since any
+          worker takes up the sessions of a dead one.
         * FAILED_PRECONDITION (NOT_RESUMABLE): the session stands in the log, but cannot
           be taken up from there, or belongs to another server.
         * FAILED_PRECONDITION (NOT_RESET): no episode has begun.
@@ -423,6 +471,8 @@ class EnvServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors: as Step, and
         * INVALID_ARGUMENT (BAD_REQUEST): the episode has not come to that step.
         * RESOURCE_EXHAUSTED (TOO_MANY_SESSIONS): the server is full.
+        * RESOURCE_EXHAUSTED (QUOTA_EXCEEDED): the tenant holds as many as it may.
+        * UNAVAILABLE (DRAINING): the server is stopping.
         """
 
     @_abc_1.abstractmethod
@@ -436,7 +486,7 @@ class EnvServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
         * NOT_FOUND (UNKNOWN_SESSION): never created.
         * FAILED_PRECONDITION (SESSION_CLOSED, SESSION_EXPIRED): it ended; when and why.
-        * FAILED_PRECONDITION (NOT_RESUMABLE): as Step.
+        * FAILED_PRECONDITION (WRONG_ENDPOINT, NOT_RESUMABLE): as Step.
         """
 
     @_abc_1.abstractmethod
@@ -461,6 +511,7 @@ class EnvServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
         * NOT_FOUND (UNKNOWN_SESSION): never created.
+        * FAILED_PRECONDITION (WRONG_ENDPOINT): as Step.
         * INVALID_ARGUMENT (BAD_REQUEST): `reason` is not one that a client may give.
         * UNAVAILABLE (LOG_UNWRITABLE): as Step.
         """

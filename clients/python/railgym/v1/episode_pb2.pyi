@@ -501,6 +501,7 @@ class SessionOpened(_message.Message):
     ARGUMENT_RULE_FIELD_NUMBER: _builtins.int
     LEASE_SECONDS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     env_id: _builtins.str
     task_id: _builtins.str
     """Empty: no task."""
@@ -508,6 +509,8 @@ class SessionOpened(_message.Message):
     lease_seconds: _builtins.float
     request_id: _builtins.str
     """The client's own key for this creation; empty: none."""
+    tenant: _builtins.str
+    """Whose session it is; empty: the server knew no tenants."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     def __init__(
@@ -519,10 +522,11 @@ class SessionOpened(_message.Message):
         argument_rule: Global___ArgumentRule.ValueType = ...,
         lease_seconds: _builtins.float = ...,
         request_id: _builtins.str = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["argument_rule", b"argument_rule", "env_id", b"env_id", "labels", b"labels", "lease_seconds", b"lease_seconds", "request_id", b"request_id", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["argument_rule", b"argument_rule", "env_id", b"env_id", "labels", b"labels", "lease_seconds", b"lease_seconds", "request_id", b"request_id", "task_id", b"task_id", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
