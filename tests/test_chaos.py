@@ -14,6 +14,7 @@ from env_server.log import episodes
 RUN = Path(__file__).parent / "chaos" / "run.py"
 
 
+@pytest.mark.chaos
 @pytest.mark.timeout(300)
 def test_nothing_is_lost_while_everything_breaks():
     command = [sys.executable, RUN, "--seconds", "10", "--clients", "40"]
