@@ -8,7 +8,7 @@ COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --no-header --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test bench load lock stubs format check check-deploy chaos image-test clean
+.PHONY: help install demo test bench load lock stubs format check check-deploy chaos fuzz image-test clean
 
 help: ## Say what there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 10
@@ -75,6 +75,9 @@ check-deploy: $(READY) ## Check Dockerfile, compose.yaml and deploy/k8s with the
 
 chaos: $(READY) ## Let 200 clients play while servers are killed, frozen and starved; PASS or what broke
 	$(BIN)/python tests/chaos/run.py $(ARGS)
+
+fuzz: $(READY) ## Fuzz every decoder that reads bytes from outside (needs the extra "fuzz")
+	$(BIN)/python tests/fuzz/run.py all $(ARGS)
 
 image-test: $(READY) ## Build the image and run it for real (needs root, buildah, podman, runc, debootstrap)
 	bash tests/image/run

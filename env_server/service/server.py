@@ -48,7 +48,6 @@ KEEPALIVE = [
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.ping_timeout_ms", 10_000),  # a minute by default, whatever the line above says
-    ("grpc.http2.ping_timeout_ms", 10_000),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
 ]
 

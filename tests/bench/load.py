@@ -14,6 +14,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -30,6 +31,9 @@ MAX_TAIL = 5.0
 STOP_SECONDS = 30.0
 PATIENCE_SECONDS = 120.0
 """Beyond ramp and load, for opening and closing: then it is over."""
+
+NOTHING = {"open": 0, "steps": 0, "errors": 0}
+"""What a client says of itself before it has said anything."""
 
 
 class Watched(NamedTuple):
@@ -85,6 +89,7 @@ def _arguments() -> argparse.Namespace:
         "--think", type=float, default=10.0, help="seconds before a step, on average"
     )
     parser.add_argument("--clients", type=int, default=2, help="client processes")
+    parser.add_argument("--connections", type=int, default=100, help="of all clients together")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 
@@ -111,6 +116,7 @@ def _clients(given: argparse.Namespace, address: str, folder: Path) -> Iterator[
         clients = []
         for first in range(given.clients):
             plan = {
+                "connections": max(1, given.connections // given.clients),
                 "sessions": given.sessions,
                 "first": first,
                 "step": given.clients,
@@ -128,13 +134,10 @@ def _clients(given: argparse.Namespace, address: str, folder: Path) -> Iterator[
 
 def _watch(clients: Sequence[Process], server: Process, given: argparse.Namespace) -> Watched:
     """Follows the clients' progress until all are done."""
-    watched, said = (
-        Watched(),
-        {client.pid: {"open": 0, "steps": 0, "errors": 0} for client in clients},
-    )
-    deadline = time.monotonic() + given.ramp + given.seconds + PATIENCE_SECONDS
-    began, steps = time.monotonic(), 0
-    running = list(clients)
+    watched, said = Watched(), {client.pid: NOTHING for client in clients}
+    began, running = time.monotonic(), list(clients)
+    deadline = began + given.ramp + given.seconds + PATIENCE_SECONDS
+    total = NOTHING
     while running:
         for client in list(running):
             line = client.answer(max(1.0, deadline - time.monotonic()))
@@ -142,21 +145,24 @@ def _watch(clients: Sequence[Process], server: Process, given: argparse.Namespac
                 running.remove(client)
             else:
                 said[client.pid] = json.loads(line)
+        before, total = total, {key: sum(one[key] for one in said.values()) for key in NOTHING}
         watched = watched.with_now(server)
-        total = {key: sum(one[key] for one in said.values()) for key in ("open", "steps", "errors")}
-        print(
-            f"\r{time.monotonic() - began:4.0f} s: {total['open']:,} opened, "
-            f"{total['steps'] - steps:,} steps/s, {total['steps']:,} steps, "
-            f"{total['errors']:,} errors, server {watched.memory_mb:,.0f} MB   ",
-            end="",
-            file=sys.stderr,
-            flush=True,
-        )
-        steps = total["steps"]
+        _say(time.monotonic() - began, total, total["steps"] - before["steps"], watched)
         if time.monotonic() > deadline:
             raise Broken(f"not over {PATIENCE_SECONDS:g} s after it should have been")
     print(file=sys.stderr)
     return watched
+
+
+def _say(seconds: float, total: dict[str, int], steps: int, watched: Watched) -> None:
+    print(
+        f"\r{seconds:4.0f} s: {total['open']:,} opened, {steps:,} steps/s, "
+        f"{total['steps']:,} steps, {total['errors']:,} errors, "
+        f"server {watched.memory_mb:,.0f} MB, {watched.descriptors} descriptors   ",
+        end="",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def _show(run: Run, given: argparse.Namespace) -> list[str]:
@@ -198,8 +204,8 @@ def _broken(run: Run, given: argparse.Namespace, tail: float | None, steps: int)
     opened = sum(report["opened"] for report in run.reports)
     if opened < given.sessions:
         broken.append(f"{given.sessions - opened:,} of {given.sessions:,} sessions did not open")
-    for report in run.reports:
-        broken += [f"{count:,} x {reason}" for reason, count in report["errors"].items()]
+    errors = sum((Counter(report["errors"]) for report in run.reports), Counter())
+    broken += [f"{count:,} x {reason}" for reason, count in errors.most_common()]
     wrong = [one for report in run.reports for one in report["wrong"]]
     if wrong:
         broken.append(f"{len(wrong):,} replies with another state than their own: {wrong[0]}")

@@ -10,12 +10,14 @@ a report. It knows nothing of the server but its address.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import random
 import sys
 import time
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,12 +28,17 @@ from railgym.errors import from_rpc_error
 from railgym.v1 import env_service_pb2 as pb
 from railgym.v1.env_service_pb2_grpc import EnvServiceStub
 
+OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
+"""Else all channels of a process to one address share a connection."""
+
 DEADLINE = 30.0
 """Seconds that a reply may take."""
 
 
 class Plan(NamedTuple):
     """What the whole load is. `first` and `step` say which sessions are this process's."""
+
+    connections: int
 
     sessions: int
     first: int
@@ -80,10 +87,11 @@ class Stream:
     how = "stream"
 
     def __init__(self, envs: EnvServiceStub) -> None:
-        self._stream = envs.Rollout()
+        self._envs = envs
         self.session_id = ""
 
     async def open(self, script: Script) -> None:
+        self._stream = self._envs.Rollout()
         session = pb.CreateSessionRequest(env_id=script.env_id)
         opening = pb.RolloutOpen(session=session, autoreset_mode=pb.AUTORESET_MODE_DISABLED)
         self.session_id = (await self._row(open=opening)).opened.session_id
@@ -121,7 +129,7 @@ class Stream:
 class Load:
     """The sessions of this process, and what they have seen."""
 
-    def __init__(self, plan: Plan, envs: EnvServiceStub) -> None:
+    def __init__(self, plan: Plan, connections: Sequence[EnvServiceStub]) -> None:
         self.plan = plan
         self.open = 0
         self.steps = 0
@@ -129,7 +137,7 @@ class Load:
         self.wrong: list[str] = []
         self.latencies: dict[str, list[int]] = defaultdict(list)
         self.acknowledged: dict[str, list[tuple[int, str]]] = {}
-        self._envs = envs
+        self._connections = connections
         self._steady = time.monotonic() + plan.ramp
         self._end = self._steady + plan.seconds
 
@@ -149,7 +157,8 @@ class Load:
 
     async def _session(self, number: int, script: Script) -> None:
         rng = random.Random(f"{self.plan.seed} thinks {number}")
-        player = (Unary, Stream)[number // self.plan.step % 2](self._envs)
+        place = number // self.plan.step
+        player = (Unary, Stream)[place % 2](self._connections[place % len(self._connections)])
         await asyncio.sleep(rng.random() * self.plan.ramp)
         try:
             await player.open(script)
@@ -201,8 +210,12 @@ class Load:
 
 async def main() -> None:
     address, plan, report = sys.argv[1], Plan(**json.loads(sys.argv[2])), Path(sys.argv[3])
-    async with grpc.aio.insecure_channel(address) as channel:
-        load = Load(plan, EnvServiceStub(channel))
+    async with contextlib.AsyncExitStack() as stack:
+        channels = [
+            await stack.enter_async_context(grpc.aio.insecure_channel(address, OWN_CONNECTION))
+            for _ in range(plan.connections)
+        ]
+        load = Load(plan, [EnvServiceStub(channel) for channel in channels])
         await load.run()
     found = {
         "opened": load.open,

@@ -121,6 +121,7 @@ class Agent:
         async with self._server_is_free:
             pid = self._host.kill_worker(self._rng.randrange(100))
             self._did("kill a worker", f"kill -9 {pid}")
+            await asyncio.sleep(1)  # told to end just now, the server would say how this one ended
 
     async def _drain(self) -> None:
         async with self._server_is_free:

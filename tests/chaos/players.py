@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import signal
 import sys
@@ -33,7 +34,9 @@ from railgym.v1 import episode_pb2
 
 CALL_SECONDS = 5.0
 PATIENCE_SECONDS = 8.0
-HUNG_SECONDS = 90.0
+HUNG_SECONDS = 60.0
+"""Without an answer, once the weather is good."""
+
 THINK_SECONDS = 0.15
 ROLLOUT_EVERY = 5
 """Each fifth client drives its sessions over a Rollout stream."""
@@ -151,14 +154,19 @@ class Client(threading.Thread):
         self.tally.counts["episodes"] += len(chosen)
 
     def _persist(self, ask: Callable[[], Reply]) -> Reply:
-        """Makes a call again until it is answered, which the client says is safe."""
-        begun = time.monotonic()
+        """Makes a call again until it is answered, which the client says is safe.
+
+        In bad weather that may take any time: over a slow connection no reply comes soon enough.
+        """
+        until = math.inf
         while True:
             try:
                 return ask()
             except (Unavailable, DeadlineExceeded) as e:
                 self.tally.errors[type(e).__name__] += 1
-                if time.monotonic() - begun > HUNG_SECONDS:
+                if self._finish.is_set():
+                    until = min(until, time.monotonic() + HUNG_SECONDS)
+                if time.monotonic() > until:
                     raise
                 time.sleep(self._rng.uniform(0.05, 0.3))
 
@@ -220,7 +228,7 @@ def main() -> int:
         client.start()
     while not finish.wait(0.5):  # a signal that another thread takes wakes no lock
         pass
-    until = time.monotonic() + HUNG_SECONDS
+    until = time.monotonic() + 1.5 * HUNG_SECONDS
     for client in clients:
         client.join(max(0.0, until - time.monotonic()))
     report = {
