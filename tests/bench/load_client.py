@@ -158,7 +158,7 @@ class Load:
     async def _session(self, number: int, script: Script) -> None:
         rng = random.Random(f"{self.plan.seed} thinks {number}")
         place = number // self.plan.step
-        player = (Unary, Stream)[place % 2](self._connections[place % len(self._connections)])
+        player = (Unary, Stream)[place % 2](self._connections[place // 2 % len(self._connections)])
         await asyncio.sleep(rng.random() * self.plan.ramp)
         try:
             await player.open(script)

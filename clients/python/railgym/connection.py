@@ -72,8 +72,8 @@ OPTIONS: tuple[tuple[str, Any], ...] = (
     # A peer that is gone without a word is noticed within 40 s, also in a long call.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.ping_timeout_ms", 10_000),
     # Also of the pings by which gRPC measures a connection: while one is lost, no other is sent.
+    ("grpc.http2.ping_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
     # Look for a server that restarts every second, not ever more seldom up to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
