@@ -20,6 +20,7 @@ OPENENV = "OpenEnv, async step"
 OPENENV_OWN = "OpenEnv, its own client"
 OPENENV_SYNC = "OpenEnv, sync step"
 DM_ENV_RPC = "dm_env_rpc"
+DM_ENV_RPC_OWN = "dm_env_rpc, its own client"
 FASTAPI = "FastAPI"
 
 
@@ -96,6 +97,14 @@ CONTESTANTS = [
         "its synchronous servicer, a stream and a thread a session",
         lambda sessions, folder: [*_peer("serve_dm_env_rpc.py"), str(sessions + 8)],
         _peer("drive_dm_env_rpc.py"),
+        ("lean",),
+    ),
+    Contestant(
+        DM_ENV_RPC_OWN,
+        "the same server, as its users reach it: AsyncConnection and tensors",
+        lambda sessions, folder: [*_peer("serve_dm_env_rpc.py"), str(sessions + 8)],
+        _peer("drive_dm_env_rpc.py"),
+        ("own",),
     ),
     Contestant(
         UNARY_ECHO,

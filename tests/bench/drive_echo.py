@@ -4,7 +4,7 @@ import asyncio
 import sys
 
 import grpc
-from driving import Typist, drive
+from driving import Typist, drive, open_all
 from paper import TARGET
 
 MESSAGE = bytes(80)
@@ -18,6 +18,10 @@ class UnaryEcho(Typist):
     async def begin(self) -> None:
         pass
 
+    async def open(self) -> Typist:
+        await self.send(0)
+        return self
+
     async def send(self, place: int) -> bytes:
         return await self._call(MESSAGE)
 
@@ -29,7 +33,11 @@ class UnaryEcho(Typist):
 class StreamEcho(UnaryEcho):
     def __init__(self, channel: grpc.aio.Channel) -> None:
         super().__init__(channel)
-        self._stream = channel.stream_stream("/bench.Echo/Stream")()
+        self._call = channel.stream_stream("/bench.Echo/Stream")
+
+    async def open(self) -> Typist:
+        self._stream = self._call()
+        return await super().open()
 
     async def send(self, place: int) -> bytes:
         await self._stream.write(MESSAGE)
@@ -42,7 +50,7 @@ KINDS = {"unary": UnaryEcho, "stream": StreamEcho}
 async def main() -> None:
     address, sessions, how = sys.argv[1:]
     async with grpc.aio.insecure_channel(address) as channel:
-        await drive([KINDS[how](channel) for _ in range(int(sessions))])
+        await drive(await open_all([KINDS[how](channel).open for _ in range(int(sessions))]))
 
 
 if __name__ == "__main__":

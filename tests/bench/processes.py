@@ -112,9 +112,11 @@ class Process:
         return int(re.search(rf"{name}:\s+(\d+)", status)[1])
 
     def _last_words(self) -> str:
+        """The last message on stderr, which may have several lines, without the trace before it."""
         self._errors.seek(0)
         lines = self._errors.read().strip().splitlines() or ["it ended without a word"]
-        return lines[-1]
+        begins = [number for number, line in enumerate(lines) if re.match(r"[\w.]+: ", line)]
+        return " ".join(" ".join(lines[begins[-1] if begins else -1 :]).split())[:200]
 
 
 @contextlib.contextmanager

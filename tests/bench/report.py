@@ -22,6 +22,9 @@ def print_contest(results: Sequence[Result]) -> None:
     for sessions in sorted({result.sessions for result in results}):
         rows = {result.name: result for result in results if result.sessions == sessions}
         console.print(_contest_table(sessions, rows))
+        for result in rows.values():
+            if result.broken:
+                console.print(f"{result.name}: {result.broken}", highlight=False, markup=False)
     names = {result.name for result in results}
     for contestant in CONTESTANTS:
         if contestant.name in names:
@@ -92,13 +95,13 @@ def _contest_table(sessions: int, rows: dict[str, Result]) -> Table:
 
 def _contest_row(result: Result, rows: dict[str, Result]) -> list[str]:
     if not result.samples:
-        return [result.name, result.broken or "not played"]
+        return [result.name, "-"]
     echo = rows.get(STREAM_ECHO) or rows.get(UNARY_ECHO)
     if "echo" in result.name or result.name.endswith("Step"):
         echo = rows.get(UNARY_ECHO) if result.name != STREAM_ECHO else rows.get(STREAM_ECHO)
     ratio = ratio_of(result, echo, lambda sample: sample.rate) if echo else None
     return [
-        result.name + (f" ({result.broken})" if result.broken else ""),
+        result.name,
         _number(result.median(lambda sample: sample.rate)),
         "" if ratio is None else f"{ratio:.2f}",
         f"{result.median(lambda sample: sample.p50) * 1e3:,.2f}",

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from contest import Result, Sample
 from contestants import (
     DM_ENV_RPC,
+    DM_ENV_RPC_OWN,
     OPENENV,
     OPENENV_OWN,
     ROLLOUT,
@@ -50,10 +51,11 @@ RATES = [
     _Ratio(ROLLOUT, OPENENV, 1, 1.0),
     _Ratio(ROLLOUT, OPENENV_OWN, 1, 1.0),
     _Ratio(ROLLOUT, DM_ENV_RPC, 1, 2.0),
+    _Ratio(ROLLOUT, DM_ENV_RPC_OWN, 1, 2.0),
     *(
         _Ratio(ROLLOUT, peer, sessions, 1.0)
         for sessions in (64, 1_000)
-        for peer in (OPENENV, OPENENV_OWN, DM_ENV_RPC)
+        for peer in (OPENENV, OPENENV_OWN, DM_ENV_RPC, DM_ENV_RPC_OWN)
     ),
     *(_Ratio(UNARY, UNARY_ECHO, sessions, 0.75) for sessions in (1, 64, 1_000)),
 ]

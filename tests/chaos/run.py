@@ -111,7 +111,10 @@ class Run:
         """Lets the clients finish, each within its deadline, and reads their reports."""
         begun = time.monotonic()
         for process in clients:
-            process.send_signal(signal.SIGTERM)
+            if process.returncode is None:
+                process.send_signal(signal.SIGTERM)
+            else:
+                self.broken.append(f"client process {process.pid} ended: {process.returncode}")
         for process in clients:
             try:
                 await asyncio.wait_for(process.wait(), END_SECONDS)
