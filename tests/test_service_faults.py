@@ -91,7 +91,9 @@ def test_a_first_reset_that_fails_stands_in_the_log(envs, episodes):
     failure(envs.Reset, raw.reset_request(session_id, {"fail": 1}))
     (fault,) = events(episodes, f"{session_id}.1")
     assert fault.server_fault.error == "RuntimeError"
-    assert not score(episodes, f"{session_id}.1").valid
+    judged = score(episodes, f"{session_id}.1")
+    assert not judged.valid
+    assert judged.detail == "the environment failed when it was reset"
     assert raw.where(envs, session_id).state == pb.SESSION_STATE_AWAITING_RESET
     assert raw.reset(envs, session_id, episode=1).episode == 1
 

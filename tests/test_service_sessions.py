@@ -276,14 +276,15 @@ def test_another_server_goes_on_where_one_has_stopped(serve, connect, tmp_path):
     assert [logged.problem for logged in logged_episodes(second.log_dir)] == [None]
 
 
-def test_a_lease_runs_on_while_no_server_is_there(serve, connect, tmp_path):
+def test_a_lease_waits_while_no_server_is_there(serve, connect, tmp_path):
     first = serve(log_dir=tmp_path / "log", lease_seconds=1)
-    session_id = raw.playing(connect(first))
+    one, other = (raw.playing(connect(first)) for _ in range(2))
     serve.stop(first)
     time.sleep(1)
     envs = connect(serve(log_dir=tmp_path / "log", lease_seconds=1))
-    request = pb.GetSessionRequest(session_id=session_id)
-    refusal = raw.refusal(envs.GetSession, request)
+    raw.step(envs, one, 1, raw.letter("d"))
+    time.sleep(1.1)
+    refusal = raw.refusal(envs.GetSession, pb.GetSessionRequest(session_id=other))
     assert (refusal.code, refusal.reason) == ("FAILED_PRECONDITION", "SESSION_EXPIRED")
 
 

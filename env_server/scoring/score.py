@@ -103,6 +103,9 @@ class Scorer:
         if logged.problem is not None:
             step, why, place = logged.problem
             return blank._replace(step=step, detail=f"{place}: {why}")
+        if logged.started is None and logged.faults:
+            detail = "the environment failed when it was reset"
+            return blank._replace(detail=detail, invalid_reason="env_error")
         replies: list[Reply] = []
         try:
             episode, difference = self._replay(logged, replies)

@@ -39,6 +39,7 @@ class Archive:
         self._index = LogIndex(peers.directory)
         self._reading = asyncio.Lock()
         self._as_of = 0.0
+        self._served_since = time.time()
         self._refresh()  # now, and not within the first call that needs it
 
     async def claim(self, session_id: str) -> list[Record]:
@@ -83,7 +84,7 @@ class Archive:
             records = self._index.session(session_id) or []
         if not records:
             raise _unknown(session_id)
-        if (ended := end_of(records)) is not None:
+        if (ended := end_of(records, self._served_since)) is not None:
             raise gone(session_id, ended, self._lease_seconds)
         self._writer.continue_after(records[-1].path)
         return records

@@ -31,15 +31,21 @@ class _Diverged(Exception):
     """A replay does not come out as recorded. It leaves this module as a NotResumable."""
 
 
-def end_of(records: Sequence[Record]) -> Ended | None:
-    """How a session of the log has ended; None: it may be taken up."""
+def end_of(records: Sequence[Record], served_since: float) -> Ended | None:
+    """How a session of the log has ended; None: it may be taken up.
+
+    Args:
+        records: All of the session.
+        served_since: When the server that is asked for it began, in seconds since 1970: no client
+            could renew a lease before, and so none runs out by it.
+    """
     last = records[-1].event
     at = last.time.seconds + last.time.nanos / 1e9
     if last.HasField("session_closed"):
         return Ended(at, wire.end_reason_from_proto(last.session_closed.reason) or "client_closed")
     first = records[0].event
     if first.HasField("session_opened"):  # else it is damaged, and its lease is not known
-        over = at + first.session_opened.lease_seconds
+        over = max(at, served_since) + first.session_opened.lease_seconds
         if over < time.time():
             return Ended(over, "client_lost")
     return None

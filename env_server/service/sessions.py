@@ -6,7 +6,6 @@ where it stood, and of one that ended it is known when and why.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,14 +20,14 @@ from env_server.errors import (
     RailgymError,
     SessionClosed,
     SessionExpired,
-    UnknownSession,
     shown,
 )
 from env_server.log import Chain, LogWriter
 from env_server.registry import Registry
 from env_server.service import caller
+from env_server.service.absent import Absent
 from env_server.service.archive import Archive
-from env_server.service.ended import Ended, EndedSessions, gone
+from env_server.service.ended import Ended, gone
 from env_server.service.env_process import Hosts
 from env_server.service.limits import FreeSpace, Limits
 from env_server.service.metrics import Metrics
@@ -89,11 +88,10 @@ class Sessions:
         self._live: dict[str, Session] = {}
         self._room = Room(capacity, quotas or {})
         self._requests: dict[tuple[str, str], str] = {}
-        self._taking_up: dict[str, asyncio.Task[Session]] = {}
-        self._ended = EndedSessions()
         peers = Peers(directory, endpoint)
         self._writer = LogWriter(directory, announce=peers.announce)
         self._archive = Archive(self._writer, peers, lease_seconds)
+        self._absent = Absent(self._archive, lease_seconds, self._take_up)
         self.disk = FreeSpace(directory, limits.free_log_bytes)
         for cut in self._writer.cut:
             log.warning("torn_tail_cut", file=str(cut.path), bytes=cut.length)
@@ -164,7 +162,7 @@ class Sessions:
         caller.check_session(session_id)
         session = self._live.get(session_id)
         if session is None:
-            session = await self._taken_up(session_id)
+            session = await self._absent.find(session_id)
         caller.check_tenant(session.player.opening.tenant)
         if session.expired:
             raise gone(session_id, Ended(session.expires_at(), "client_lost"), self.lease_seconds)
@@ -282,16 +280,14 @@ class Sessions:
         self._room.leave(tenant)
         self._requests.pop((tenant, session.request_id), None)
         if session.ended is not None:
-            self._ended.add(session.session_id, session.ended)
+            self._absent.add(session.session_id, session.ended)
             self.metrics.env(session.env_id).sessions.dec()
             self.metrics.sessions_ended.labels(session.ended.reason).inc()
             log.info("session_ended", reason=session.ended.reason, episodes=session.player.number)
 
     async def _requested(self, tenant: str, request_id: str) -> Session | None:
-        known = (
-            self._requests.get((tenant, request_id))
-            or self._ended.session_of(tenant, request_id)
-            or await self._archive.session_of(tenant, request_id)
+        known = self._requests.get((tenant, request_id)) or await self._absent.session_of(
+            tenant, request_id
         )
         if known is None:
             return None
@@ -299,24 +295,6 @@ class Sessions:
             return await self.find(known)
         except (SessionClosed, SessionExpired) as e:
             raise _used(request_id, f"a session that has ended: {e}") from None
-
-    async def _taken_up(self, session_id: str) -> Session:
-        """Takes up a session from the log, once for all calls that ask for it meanwhile."""
-        if (ended := self._ended.find(session_id)) is not None:
-            caller.check_tenant(ended.tenant)
-            raise gone(session_id, ended, self.lease_seconds)
-        task = self._taking_up.get(session_id)
-        if task is None:
-            task = asyncio.create_task(self._take_up(session_id))
-            self._taking_up[session_id] = task
-            task.add_done_callback(lambda _: self._taking_up.pop(session_id))
-        try:
-            return await asyncio.shield(task)
-        except UnknownSession:
-            raise
-        except RailgymError:
-            caller.check_tenant(self._archive.tenant_of(session_id))  # before they are told of it
-            raise
 
     async def _take_up(self, session_id: str) -> Session:
         try:

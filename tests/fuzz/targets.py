@@ -116,7 +116,7 @@ def resumed(data: bytes) -> None:
     for item in _linked(split(data)):
         sessions.setdefault(item.event.session_id, []).append(item)
     for records in sessions.values():
-        end_of(records)
+        end_of(records, served_since=0.0)
         with contextlib.suppress(NotResumable):
             asyncio.run(_resume(records))
 
