@@ -14,6 +14,7 @@ from pathlib import Path
 import grpc
 import pytest
 import raw
+from processes import Server
 from raw import TYPEWRITER, letter
 
 import railgym
@@ -179,6 +180,24 @@ def _goes_on(envs, session_id):
     with contextlib.suppress(grpc.RpcError):
         return bool(raw.step(envs, session_id, 1, letter("x")).observation.json)
     return False
+
+
+def test_thousands_of_calls_that_come_at_once_are_all_answered(tmp_path):
+    server = Server(tmp_path / "log")
+    server.wait_until_it_serves()
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.kill)
+        clients = [stack.enter_context(stub(server)) for _ in range(4)]
+        for envs in clients:
+            count(envs)
+        server.process.send_signal(signal.SIGSTOP)  # until all of them are there
+        calls = [
+            envs.GetServerInfo.future(pb.GetServerInfoRequest(), timeout=raw.SECONDS)
+            for envs in clients * 1_000
+        ]
+        time.sleep(0.5)
+        server.process.send_signal(signal.SIGCONT)
+        assert {call.code() for call in calls} == {grpc.StatusCode.OK}
 
 
 def test_one_connection_gets_at_most_half_of_the_calls(serve):

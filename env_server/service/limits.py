@@ -44,7 +44,12 @@ class Limits(NamedTuple):
             ("grpc.absolute_max_metadata_size", MAX_HEADER_BYTES),
         ]
         if self.calls:
-            options.append(("grpc.max_concurrent_streams", max(1, self.calls // 2)))
+            options += [
+                ("grpc.max_concurrent_streams", max(1, self.calls // 2)),
+                # By default gRPC cancels some of more than 1,000 calls that begin at once.
+                ("grpc.server.max_pending_requests", self.calls),
+                ("grpc.server.max_pending_requests_hard_limit", self.calls),
+            ]
         return options
 
 
