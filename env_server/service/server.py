@@ -28,6 +28,7 @@ from env_server.registry import Registry
 from env_server.service.access import Gate
 from env_server.service.env_service import EnvService
 from env_server.service.episode_service import EpisodeService
+from env_server.service.garbage import collecting_rarely
 from env_server.service.identity import NO_TOKENS, AgentTokens, OperatorTokens, server_key
 from env_server.service.limits import Limits
 from env_server.service.metrics import Metrics, shown
@@ -207,7 +208,7 @@ async def serve(registry: Registry, settings: Settings) -> None:
         loop.add_signal_handler(number, stop.set)
     if settings.front:
         _follow_supervisor(stop)
-    async with serving(registry, settings) as running:
+    async with serving(registry, settings) as running, collecting_rarely():
         print(f"railgym serves on {running.address}", flush=True)
         await stop.wait()
 
