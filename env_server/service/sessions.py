@@ -6,6 +6,7 @@ where it stood, and of one that ended it is known when and why.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -41,6 +42,8 @@ from env_server.service.subject import tell_of, telling_of
 
 DEFAULT_CAPACITY = 10_000
 DEFAULT_LEASE_SECONDS = 900.0
+LOOKED_AT_ONCE = 500
+"""Leases, until calls have their turn again."""
 
 log = structlog.get_logger()
 
@@ -197,10 +200,14 @@ class Sessions:
         Raises:
             LogUnwritable: The log cannot be written.
         """
-        lost = [session for session in self._live.values() if session.expired]
-        for session in lost:
-            await self._end(session, "client_lost")
-        return len(lost)
+        lost = 0
+        for number, session in enumerate(list(self._live.values()), start=1):
+            if session.expired:
+                await self._end(session, "client_lost")
+                lost += 1
+            if number % LOOKED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return lost
 
     def flush(self, sessions: Iterable[Session]) -> None:
         """Puts the pending records of sessions into the log, before their replies leave.

@@ -148,7 +148,7 @@ class Load:
         scripts = {
             n: script_for(kind_of(n, plan.sessions), n // plan.step, plan.seed) for n in numbers
         }
-        gc.freeze()  # or this process's own pauses would be measured
+        gc.disable()  # or this process's own pauses would be measured
         now = time.monotonic()
         self._steady, self._end = now + plan.ramp, now + plan.ramp + plan.seconds
         telling = asyncio.create_task(self._tell())
