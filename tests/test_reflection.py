@@ -1,5 +1,6 @@
 """Anyone with a gRPC tool can play: the server says what it is by reflection."""
 
+import base64
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from env_server.gold import play_gold
 from railgym.v1 import env_service_pb2 as pb
 from railgym.v1 import episode_service_pb2 as episode_service
 
@@ -54,22 +56,28 @@ def test_tools_find_the_services_and_their_methods(server):
     assert set(found) >= METHODS
 
 
-def test_an_episode_is_played_with_buf_curl(server):
+def test_an_episode_is_played_with_buf_curl_as_in_process(server, registry):
+    """A client in Go, without a line of ours, sees the states that `Episode` goes through (S24)."""
+    task = registry.task("typewriter/reference/aa")
+    played, replies = play_gold(task, registry)
+    states = [base64.b64encode(reply.state_hash).decode() for reply in replies]
     service = "railgym.v1.EnvService"
     created = buf(server.address, f"{service}/CreateSession", {"taskId": "typewriter/reference/aa"})
     session = {"sessionId": created["sessionId"]}
     assert created["task"]["maxSteps"] > 2
     first = buf(server.address, f"{service}/Reset", session)
     assert first["observation"] == {"json": '{"result":""}'}
+    assert first["stateHash"] == base64.b64encode(played.start.state_hash).decode()
     call = {"toolCall": {"name": "type_letter", "argumentsJson": '{"letter":"a"}'}}
     for number, paper in [(1, "a"), (2, "aa")]:
         request = {**session, "step": number, "action": call}
         reply = buf(server.address, f"{service}/Step", request)["transition"]
         assert reply["observation"] == {"json": f'{{"result":"{paper}"}}'}
+        assert reply["stateHash"] == states[number - 1]
     request = {**session, "step": 3, "action": {"final": {}}}
     last = buf(server.address, f"{service}/Step", request)["transition"]
     assert (last["reward"], last["terminated"]) == (1, True)
-    assert last["endReason"] == "END_REASON_FINAL"
+    assert (last["endReason"], last["stateHash"]) == ("END_REASON_FINAL", states[-1])
     assert buf(server.address, f"{service}/CloseSession", session) == {}
 
 
