@@ -91,7 +91,11 @@ class Host:
             words += ["--workers", str(self._workers), "--advertise", self._seen_at]
         with self._messages.open("ab") as messages:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, *words, stdout=asyncio.subprocess.PIPE, stderr=messages
+                sys.executable,
+                *words,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=messages,
+                start_new_session=True,
             )
         self._ended = False
         assert self._process.stdout is not None
@@ -107,7 +111,8 @@ class Host:
         if self._process is None or self._ended:
             return
         self._note_exit()
-        self.send(signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)  # a worker that is just being started as well
         await self._process.wait()
         self._ended = True
 
