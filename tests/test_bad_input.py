@@ -184,6 +184,14 @@ def test_an_unknown_method_is_unimplemented(channel):
     assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
 
 
+def test_bytes_that_are_no_request_are_refused_on_a_stream(channel):
+    rollout = channel.stream_stream("/railgym.v1.EnvService/Rollout")
+    with pytest.raises(grpc.RpcError) as caught:
+        list(rollout(iter([b"\xff" * 20]), timeout=raw.SECONDS))
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "expected a request of Rollout" in caught.value.details()
+
+
 @pytest.mark.parametrize(
     "garbage",
     [

@@ -16,6 +16,7 @@ from typing import Any, NoReturn, TypeVar
 import grpc
 import structlog
 from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import DecodeError
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
@@ -133,6 +134,13 @@ async def _fail(
     context: grpc.aio.ServicerContext[Any, Any], rpc: str, error: Exception, metrics: Metrics
 ) -> NoReturn:
     """Ends an RPC that raised. Of a bug, the client learns nothing but that there is one."""
+    if isinstance(error, DecodeError):
+        error = errors.BadRequest(
+            f"expected a request of {rpc}, got bytes that are none",
+            field="",
+            expected=f"a request of {rpc}",
+            got="bytes that are none",
+        )
     if not isinstance(error, errors.RailgymError):
         log.error("rpc_failed", error=type(error).__name__, exception=format_exc())
         error = errors.EnvError("internal error; the trace stands in the server's log")
