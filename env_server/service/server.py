@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -32,6 +31,7 @@ from env_server.service.garbage import collecting_rarely
 from env_server.service.identity import NO_TOKENS, AgentTokens, OperatorTokens, server_key
 from env_server.service.limits import Limits
 from env_server.service.metrics import Metrics, shown
+from env_server.service.owner import follow_owner
 from env_server.service.sessions import DEFAULT_CAPACITY, DEFAULT_LEASE_SECONDS, Sessions
 from env_server.service.tls import TlsFiles, server_credentials
 from railgym.v1 import env_service_pb2, episode_service_pb2
@@ -78,6 +78,7 @@ class Settings(NamedTuple):
         metrics_address: "host:port" of the page for Prometheus; empty: none.
         tracing: Whether calls become OpenTelemetry spans, sent as the OTEL_* variables say.
         channelz: Whether gRPC's own channelz service tells of connections and calls.
+        owned: Whether it stops when standard input ends, whose other end its owner holds.
     """
 
     log_dir: Path
@@ -93,6 +94,7 @@ class Settings(NamedTuple):
     metrics_address: str = ""
     tracing: bool = False
     channelz: bool = False
+    owned: bool = False
 
 
 class Running(NamedTuple):
@@ -206,22 +208,11 @@ async def serve(registry: Registry, settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    if settings.front:
-        _follow_supervisor(stop)
+    if settings.front or settings.owned:
+        follow_owner(stop)
     async with serving(registry, settings) as running, collecting_rarely():
         print(f"railgym serves on {running.address}", flush=True)
         await stop.wait()
-
-
-def _follow_supervisor(stop: asyncio.Event) -> None:
-    """Stops when standard input ends, whose other end the supervisor of the workers holds."""
-    loop, inherited = asyncio.get_running_loop(), sys.stdin.fileno()
-
-    def end() -> None:
-        loop.remove_reader(inherited)
-        stop.set()
-
-    loop.add_reader(inherited, end)
 
 
 async def _tell(health: health_aio.HealthServicer, status: int) -> None:

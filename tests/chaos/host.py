@@ -91,11 +91,7 @@ class Host:
             words += ["--workers", str(self._workers), "--advertise", self._seen_at]
         with self._messages.open("ab") as messages:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *words,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=messages,
-                start_new_session=True,
+                sys.executable, *words, stdout=asyncio.subprocess.PIPE, stderr=messages
             )
         self._ended = False
         assert self._process.stdout is not None
@@ -111,8 +107,9 @@ class Host:
         if self._process is None or self._ended:
             return
         self._note_exit()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)  # a worker that is just being started as well
+        _signal(self.pid, signal.SIGSTOP)
+        await asyncio.sleep(0.1)  # from here on it starts no worker that would be left alive
+        self.send(signal.SIGKILL)
         await self._process.wait()
         self._ended = True
 

@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import contextlib
 import json
-import os
 import random
 import shutil
 import signal
@@ -101,9 +100,11 @@ class Run:
             count = (self._given.clients - first) // left
             words = ["--address", address, "--folder", self._folder, "--seed", self._given.seed]
             words += ["--first", first, "--count", count]
-            command = [sys.executable, HERE / "players.py", *words]
-            quiet = {**os.environ, "GRPC_VERBOSITY": "NONE"}  # of each connection that breaks
-            started.append(await asyncio.create_subprocess_exec(*map(str, command), env=quiet))
+            command = [sys.executable, "-X", "faulthandler", HERE / "players.py", *words]
+            with (self._folder / f"client-{first:04}.log").open("wb") as messages:
+                started.append(
+                    await asyncio.create_subprocess_exec(*map(str, command), stderr=messages)
+                )
             first += count
         return started
 
@@ -198,7 +199,7 @@ def main() -> int:
     run.verify(folder / "kept-log")
     run.show()
     if run.broken:
-        print(f"the log, the journals and the server's messages are in {folder}")
+        print(f"the log, the journals and all messages are in {folder}")
         return 1
     with contextlib.suppress(OSError):
         shutil.rmtree(folder)
