@@ -11,14 +11,15 @@ from typing import Any
 
 from env_server.arguments import BadJson, BrokenJson, canonical_json, parse_object
 from env_server.env import Action, Plain, StatefulEnv, ToolEnv
-from env_server.episode import Episode, EpisodeSpec, Reply, Rule, tools_for
+from env_server.episode import Episode, EpisodeSpec, Reply, Rule
 from env_server.errors import BadAction, BadOptions, shown
 from env_server.registry import EnvEntry
+from env_server.shaping import tools_for
 from env_server.tasks import Task
 from railgym import codec
 from railgym._version import __version__
-from railgym.spaces import ToolSpace
-from railgym.v1 import env_service_pb2, episode_pb2
+from railgym.spaces import AS_THEY_ARE, ToolShaping, ToolSpace
+from railgym.v1 import env_service_pb2, episode_pb2, space_pb2
 
 
 def rule_to_proto(rule: Rule) -> episode_pb2.ArgumentRule.ValueType:
@@ -29,6 +30,24 @@ def rule_to_proto(rule: Rule) -> episode_pb2.ArgumentRule.ValueType:
 def rule_from_proto(rule: episode_pb2.ArgumentRule.ValueType) -> Rule:
     """How strictly arguments are read; strict where it is not said."""
     return "lenient" if rule == episode_pb2.ARGUMENT_RULE_LENIENT else "strict"
+
+
+def shaping_to_proto(shaping: ToolShaping) -> episode_pb2.ToolShaping | None:
+    """How tools are shown; None where they are shown as they are."""
+    return None if shaping == AS_THEY_ARE else episode_pb2.ToolShaping(**shaping._asdict())
+
+
+def shaping_from_proto(message: episode_pb2.ToolShaping) -> ToolShaping:
+    """How tools are shown; an unset message says that they are shown as they are."""
+    if not message.distractors and not message.renamed:
+        return AS_THEY_ARE  # from whatever seed
+    return ToolShaping(message.distractors, message.renamed, message.seed)
+
+
+def tool_space(entry: EnvEntry, task: Task | None, shaping: ToolShaping) -> space_pb2.Space:
+    """The action space of an environment with tools, as they are shown."""
+    allowed = () if task is None else tuple(task.allowed_tools)
+    return codec.space_to_proto(ToolSpace(tools_for(entry.env_class, allowed, shaping)))
 
 
 def action_from_proto(action: episode_pb2.Action, entry: EnvEntry, space: Any) -> Action:
@@ -102,12 +121,13 @@ def env_info(entry: EnvEntry, task_count: int, task: Task | None = None) -> env_
     """What a client may know of an environment, its tools limited to those of the task."""
     env = entry.make()
     schema = entry.options_schema
-    space: Any = env.action_space if entry.is_plain else ToolSpace(tools_for(env, task))
+    shown = tool_space(entry, task, AS_THEY_ARE)
+    space = codec.space_to_proto(env.action_space) if entry.is_plain else shown
     return env_service_pb2.EnvInfo(
         env_id=entry.env_id,
         env_version=entry.version,
         description=entry.description,
-        action_space=codec.space_to_proto(space),
+        action_space=space,
         observation_space=codec.space_to_proto(env.observation_space),
         options_schema_json="" if schema is None else canonical_json(schema),
         task_count=task_count,
@@ -140,6 +160,7 @@ def spec_to_started(spec: EpisodeSpec) -> episode_pb2.EpisodeStarted:
         task_sha256="" if spec.task is None else spec.task.sha256,
         options_json=canonical_json(spec.options),
         argument_rule=rule_to_proto(spec.rule),
+        tool_shaping=shaping_to_proto(spec.shaping),
     )
     if spec.generator_state is not None:
         message.generator_state_json = canonical_json(spec.generator_state)
@@ -167,6 +188,7 @@ def spec_from_started(started: episode_pb2.EpisodeStarted, task: Task | None) ->
             else None
         ),
         rule=rule_from_proto(started.argument_rule),
+        shaping=shaping_from_proto(started.tool_shaping),
     )
 
 

@@ -7,9 +7,9 @@ its end. It knows no wire, no session, no clock and no log.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
-from functools import cached_property, lru_cache
+import json
+from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from gymnasium.utils.env_checker import data_equivalence
@@ -34,8 +34,10 @@ from env_server.env import (
 )
 from env_server.envs.hosted import set_generator_state
 from env_server.errors import BadAction, BadOptions, EpisodeOver, StepOutOfOrder, cut, shown
+from env_server.shaping import Toolbox, toolbox, tools_for, tools_sha256
 from env_server.tasks import Task
 from env_server.validators import CallRecord, Ending, judge
+from railgym.spaces import AS_THEY_ARE, ToolShaping
 
 End: TypeAlias = Literal["final", "goal", "max_steps"]
 Rule: TypeAlias = Literal["strict", "lenient"]
@@ -57,6 +59,8 @@ class EpisodeSpec(NamedTuple):
         seed: Sets the environment's generator.
         generator_state: Where `seed` is None: where the generator stood.
         rule: How strictly arguments are read.
+        shaping: How tools are shown. Actions name them as they are shown, `Episode.calls` as they
+            are.
     """
 
     env_id: str
@@ -65,6 +69,7 @@ class EpisodeSpec(NamedTuple):
     seed: int | None = 0
     generator_state: dict[str, Any] | None = None
     rule: Rule = "strict"
+    shaping: ToolShaping = AS_THEY_ARE
 
 
 class Start(NamedTuple):
@@ -132,14 +137,17 @@ class Episode:
 
     @cached_property
     def tools(self) -> list[ToolSpec]:
-        """The tools that the task allows, in the environment's order."""
-        return tools_for(self.env, self.spec.task)
+        """The tools that are shown: those that the task allows, and distractors."""
+        return tools_for(type(self.env), self._allows, self.spec.shaping)
 
     @property
     def tools_sha256(self) -> str:
         """Digest of the tools' names, descriptions and schemas (hex); empty without tools."""
-        task = self.spec.task
-        return _tools_sha256(type(self.env), tuple(task.allowed_tools) if task is not None else ())
+        return tools_sha256(type(self.env), self._allows, self.spec.shaping)
+
+    @property
+    def _allows(self) -> tuple[str, ...]:
+        return () if self.spec.task is None else tuple(self.spec.task.allowed_tools)
 
     @cached_property
     def _allowed(self) -> dict[str, ToolSpec]:
@@ -220,24 +228,25 @@ class Episode:
         raise _bad_action("a tool call, a text, a final answer or a known fault", action)
 
     def _call(self, env: ToolEnv, action: ToolCall) -> Transition:
-        number = self.latest + 1
+        number, box = self.latest + 1, toolbox(type(env), self.spec.shaping)
+        name = box.origin(action.name)
         try:
-            call = self._check(env, action)
+            call = self._check(box, action)
         except AgentFault as e:
-            self.calls.append(CallRecord(number, action.name, None, e.code))
+            self.calls.append(CallRecord(number, name, None, e.code))
             return fault(e.code, str(e))
         transition = env.run(call)
         code = transition.info.get("fault")
-        self.calls.append(CallRecord(number, action.name, call.arguments, code))
-        return transition
+        self.calls.append(CallRecord(number, name, call.arguments, code))
+        return transition if code is None else _reworded(transition, box)
 
-    def _check(self, env: ToolEnv, action: ToolCall) -> Call:
+    def _check(self, box: Toolbox, action: ToolCall) -> Call:
         if action.name not in self._allowed:
-            code: FaultCode = "not_allowed" if action.name in env.TOOLS else "unknown_tool"
+            code: FaultCode = "not_allowed" if action.name in box.tools else "unknown_tool"
             why = "is not allowed here" if code == "not_allowed" else "does not exist"
             names = ", ".join(self._allowed)
             raise AgentFault(code, f"{shown(action.name)} {why}; there are {names}")
-        return env.read(action, self.spec.rule)
+        return box.tools[action.name].read(action.arguments_json, self.spec.rule)
 
     def _apply_plain(self, action: Action) -> Transition:
         if not isinstance(action, Plain):
@@ -269,11 +278,6 @@ class Episode:
         return Ending(self._answer, env.state, self.calls, expected)
 
 
-def tools_for(env: StatefulEnv, task: Task | None) -> list[ToolSpec]:
-    """The tools of an environment that a task allows; none for a plain environment."""
-    return _tools(type(env), task.allowed_tools if task is not None else ())
-
-
 def same_action(one: Action, other: Action) -> bool:
     """Whether two actions are the same: of one kind, and equal in value, type and shape."""
     if type(one) is not type(other):
@@ -281,19 +285,6 @@ def same_action(one: Action, other: Action) -> bool:
     if isinstance(one, Plain) and isinstance(other, Plain):
         return bool(data_equivalence(one.value, other.value, exact=True))
     return one == other
-
-
-def _tools(cls: type[StatefulEnv], allowed: Sequence[str]) -> list[ToolSpec]:
-    if not issubclass(cls, ToolEnv):
-        return []
-    return [tool.spec for tool in cls.TOOLS.values() if not allowed or tool.name in allowed]
-
-
-@lru_cache(maxsize=1024)
-def _tools_sha256(cls: type[StatefulEnv], allowed: tuple[str, ...]) -> str:
-    """Computed once for all episodes with these tools: it takes longer than a step."""
-    tools = [list(tool) for tool in _tools(cls, allowed)]
-    return hashlib.sha256(canonical_json(tools).encode()).hexdigest() if tools else ""
 
 
 def _check_options(task: Task, options: Mapping[str, Any]) -> None:
@@ -304,6 +295,15 @@ def _check_options(task: Task, options: Mapping[str, Any]) -> None:
         expected = f"the options as task {task.task_id} sets them"
         message = f"option {shown(name)}: expected {expected}; got {got}"
         raise BadOptions(message, option=name[:200], expected=expected, got=got)
+
+
+def _reworded(transition: Transition, box: Toolbox) -> Transition:
+    """A fault whose message names tools as they are shown."""
+    error = json.loads(transition.observation)["error"]
+    message = box.reworded(error["message"])
+    if message == error["message"]:
+        return transition
+    return transition._replace(observation=fault(error["code"], message).observation)
 
 
 def _marked(transition: Transition, mended: str | None) -> Transition:

@@ -103,8 +103,9 @@ class Registry:
         """
         if env_id not in self._envs:
             close = nearest(env_id, self._envs)
+            how = "; one of a module is added with --env" if ":" in env_id else ""
             raise UnknownEnv(
-                f"no environment {shown(env_id)}; nearest: {', '.join(close)}",
+                f"no environment {shown(env_id)}; nearest: {', '.join(close)}{how}",
                 env_id=env_id[:200],
                 nearest=",".join(close),
             )

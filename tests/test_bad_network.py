@@ -35,14 +35,14 @@ def network(server):
 def test_a_connection_that_falls_silent_is_given_up(network):
     proxy, loop, address = network
     soon = [("grpc.http2.ping_timeout_ms", 1_000), ("grpc.keepalive_timeout_ms", 1_000)]
-    with railgym.connect(address, timeout_seconds=30, options=soon) as client:
+    with railgym.connect(address, timeout_seconds=90, options=soon) as client:
         session = client.session("railgym/Typewriter-v1")
         session.reset(options={"target": "xyz"})
         loop.call_soon_threadsafe(proxy.silence)
         begun = time.monotonic()
         for number in range(1, 4):
             assert session.call("type_letter", letter="xyz"[number - 1]).observation
-        assert time.monotonic() - begun < 20
+        assert time.monotonic() - begun < 50  # else it would be more than a minute
         assert proxy.counts["fell silent"] == 1
 
 

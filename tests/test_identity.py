@@ -181,6 +181,18 @@ def test_an_agent_steps_renders_and_closes_its_session(guarded, lab):
         assert hidden not in shown
 
 
+def test_an_agent_plays_with_the_python_client(guarded):
+    with railgym.connect(guarded.address, token=LAB) as client:
+        session = client.session(task_id=DOG)
+        session.reset(seed=0)
+        with railgym.connect(guarded.address, token=session.agent_token) as agent:
+            played = agent.attach(session.id, session.env)
+            for one in "dog":
+                played.call("type_letter", letter=one)
+            assert played.final().reward == 1
+            played.close()
+
+
 @pytest.mark.parametrize("method", sorted({*GUARDED} - AGENT_METHODS))
 def test_an_agent_does_nothing_else(guarded, lab, method):
     created = playing(lab)

@@ -2,6 +2,9 @@
 
 import json
 import re
+import shutil
+import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -18,6 +21,7 @@ from raw import TYPEWRITER, letter
 
 from env_server.env import Final, ToolCall
 from env_server.log import frames
+from env_server.service.limits import Limits
 from env_server.service.metrics import Metrics
 from railgym.v1 import env_service_pb2 as pb
 from railgym.v1 import episode_pb2
@@ -161,6 +165,14 @@ def test_bytes_of_the_log_are_those_on_the_disk(seen):
     assert written > 0
     assert page("railgym_log_bytes_total") == written
     assert page("railgym_log_errors_total") == 0
+
+
+def test_calls_refused_as_the_disk_is_short_are_errors_of_the_log(seen, tmp_path):
+    limits = Limits(free_log_bytes=2 * shutil.disk_usage(tmp_path).free)
+    _, page, envs, _ = seen(limits=limits)
+    for _ in range(2):
+        fails(envs.CreateSession, pb.CreateSessionRequest(env_id=TYPEWRITER))
+    assert page("railgym_log_errors_total") == 2
 
 
 def forge(segment, step):
@@ -309,6 +321,16 @@ def test_channelz_tells_of_the_server(serve):
         stub = channelz_pb2_grpc.ChannelzStub(channel)
         told = stub.GetServers(asked, timeout=raw.SECONDS)
     assert sum(one.data.calls_started for one in told.server) >= 3
+
+
+def test_channelz_is_found_by_reflection(serve):
+    listed = reflected(serve(channelz=True).address)
+    assert "grpc.channelz.v1.Channelz" in listed
+
+
+def reflected(address):
+    words = [Path(sys.executable).parent / "grpcurl", "-plaintext", address, "list"]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
 
 
 def test_channelz_is_off_by_default(channel):

@@ -277,13 +277,13 @@ def test_another_server_goes_on_where_one_has_stopped(serve, connect, tmp_path):
 
 
 def test_a_lease_waits_while_no_server_is_there(serve, connect, tmp_path):
-    first = serve(log_dir=tmp_path / "log", lease_seconds=1)
+    first = serve(log_dir=tmp_path / "log", lease_seconds=3)
     one, other = (raw.playing(connect(first)) for _ in range(2))
     serve.stop(first)
-    time.sleep(1)
-    envs = connect(serve(log_dir=tmp_path / "log", lease_seconds=1))
+    time.sleep(3)
+    envs = connect(serve(log_dir=tmp_path / "log", lease_seconds=3))
     raw.step(envs, one, 1, raw.letter("d"))
-    time.sleep(1.1)
+    time.sleep(3.1)
     refusal = raw.refusal(envs.GetSession, pb.GetSessionRequest(session_id=other))
     assert (refusal.code, refusal.reason) == ("FAILED_PRECONDITION", "SESSION_EXPIRED")
 

@@ -194,7 +194,7 @@ class LogWriter:
             self._flush(self._fd)
         path = next_path(self._directory)
         self._announce(path)
-        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644)
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o640)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)  # waits for those who look whether its writer lives
             _flush_names(self._directory)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
+from urllib.parse import unquote
 
 import grpc
 import structlog
@@ -72,7 +73,10 @@ class Gate(grpc.aio.ServerInterceptor):
         if not shown and not self._operators:
             return ANYONE
         if len(shown) != 1 or not shown[0].lower().startswith(_SCHEME):
-            raise Unauthenticated('expected the metadata "authorization: Bearer TOKEN", once')
+            raise Unauthenticated(
+                'expected a token: the metadata "authorization: Bearer TOKEN", once '
+                "(of the command: --token, or the variable RAILGYM_TOKEN)"
+            )
         token = shown[0][len(_SCHEME) :].strip()
         session_id, tenant = self._agents.session_of(token), self._operators.tenant_of(token)
         if session_id is not None:
@@ -84,7 +88,8 @@ class Gate(grpc.aio.ServerInterceptor):
 
 def _refuse(error: Unauthenticated | PermissionDenied, method: str) -> Any:
     async def refuse(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        log.warning("refused", method=method, peer=context.peer(), error=type(error).__name__)
+        rpc, peer = method.rpartition("/")[2], unquote(context.peer())
+        log.warning("refused", rpc=rpc, method=method, peer=peer, error=type(error).__name__)
         await abort(context, error)
 
     # As a stream it answers at once, whatever the call sends or does not send.

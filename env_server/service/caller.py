@@ -60,7 +60,7 @@ def check_session(session_id: str) -> None:
     """
     identity, method = _CALLER.get()
     if isinstance(identity, Agent) and identity.session_id != session_id:
-        raise _denied(method, "this token is for another session")
+        raise _denied(method, "this token is for another session", session_id=session_id[:80])
 
 
 def check_tenant(tenant: str) -> None:
@@ -71,10 +71,11 @@ def check_tenant(tenant: str) -> None:
     """
     identity, method = _CALLER.get()
     if isinstance(identity, Operator) and not identity.sees(tenant):
-        raise _denied(method, "the session is not one of this token's tenant")
+        why = "the session is not one of this token's tenant"
+        raise _denied(method, why, tenant=identity.tenant)
 
 
-def _denied(method: str, why: str) -> PermissionDenied:
+def _denied(method: str, why: str, **about: str) -> PermissionDenied:
     """The error for a call that a caller may not make. It is logged here, without any token."""
-    log.warning("permission_denied", method=method, why=why)
+    log.warning("permission_denied", method=method, why=why, **about)
     return PermissionDenied(f"{method}: {why}", method=method)

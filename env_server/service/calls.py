@@ -19,12 +19,16 @@ from env_server.service.session import Session
 from env_server.service.sessions import Sessions
 from env_server.tasks import Task
 from railgym.codec import end_reason_from_proto
+from railgym.spaces import AS_THEY_ARE, MAX_DISTRACTORS, ToolShaping
 from railgym.v1 import env_service_pb2 as pb
 from railgym.v1 import episode_pb2
 
 MAX_LABELS = 32
 MAX_REQUEST_ID_BYTES = 256
 MAX_LABEL_BYTES = 256
+
+RAILS = "rails"
+"""The label that the server adds where tools are not shown as they are, so that reports tell."""
 
 CLIENT_REASONS = ("client_closed", "time_limit", "api_error")
 """The ends that a client may give."""
@@ -52,6 +56,21 @@ class Calls:
             self._infos[key] = await self._make_info(self._registry.env(env_id), limiting)
         return self._infos[key]
 
+    async def shown_info(self, opening: Opening) -> pb.EnvInfo:
+        """What a client may know of a session's environment, with the tools that it shows.
+
+        Raises:
+            EnvError: It cannot be made.
+        """
+        entry, task, shaping = opening.entry, opening.task, opening.shaping
+        info = await self.env_info(entry.env_id, task)
+        if shaping == AS_THEY_ARE:
+            return info
+        shown = pb.EnvInfo()
+        shown.CopyFrom(info)
+        shown.action_space.CopyFrom(codec.tool_space(entry, task, shaping))
+        return shown
+
     async def create(self, request: pb.CreateSessionRequest) -> Session:
         """Opens the session that a request asks for; its record is pending."""
         _check_labels(request.labels)
@@ -69,8 +88,12 @@ class Calls:
             raise bad_request("env_id", f"{task.env_id}, for task {task.task_id}", env_id)
         await self.env_info(env_id, task)  # first, since it fails where the environment does
         rule = codec.rule_from_proto(request.argument_rule)
+        shaping = _shaping(request, entry)
         tenant = caller.operator().tenant
-        opening = Opening(entry, task, dict(request.labels), rule, tenant)
+        labels = dict(request.labels)
+        if shaping != AS_THEY_ARE:
+            labels[RAILS] = str(shaping)
+        opening = Opening(entry, task, labels, rule, tenant, shaping)
         return await self._sessions.create(opening, request.request_id)
 
     async def created(self, session: Session) -> pb.CreateSessionResponse:
@@ -79,7 +102,7 @@ class Calls:
         return pb.CreateSessionResponse(
             session_id=session.session_id,
             lease_seconds=self._sessions.lease_seconds,
-            env=await self.env_info(opening.entry.env_id, opening.task),
+            env=await self.shown_info(opening),
             task=None if opening.task is None else codec.task_info(opening.task),
             agent_token=self._agents.token(session.session_id),
             endpoint=self._sessions.endpoint,
@@ -117,6 +140,16 @@ def reset_response(
         state_hash=started.state_hash,
         seed=started.seed if started.HasField("seed") else None,
     )
+
+
+def _shaping(request: pb.CreateSessionRequest, entry: EnvEntry) -> ToolShaping:
+    shaping = codec.shaping_from_proto(request.tool_shaping)
+    if shaping.distractors > MAX_DISTRACTORS:
+        expected = f"at most {MAX_DISTRACTORS}"
+        raise bad_request("tool_shaping.distractors", expected, shaping.distractors)
+    if shaping != AS_THEY_ARE and entry.is_plain:
+        raise bad_request("tool_shaping", "none, for an environment without tools", str(shaping))
+    return shaping
 
 
 def _check_labels(labels: Mapping[str, str]) -> None:

@@ -19,7 +19,7 @@ from env_server.service.sessions import Sessions
 from env_server.service.status import streaming, unary
 from env_server.tasks import LEVELS
 from railgym._version import __version__
-from railgym.spaces import MAX_OBSERVATION
+from railgym.spaces import AS_THEY_ARE, MAX_OBSERVATION
 from railgym.v1 import env_service_pb2 as pb
 from railgym.v1.env_service_pb2_grpc import EnvServiceServicer
 
@@ -117,7 +117,7 @@ class EnvService(EnvServiceServicer):
     async def Reset(self, request: pb.ResetRequest, context: Context) -> pb.ResetResponse:
         """Begins the next episode."""
         session = await self._sessions.find(request.session_id)
-        self._sessions.disk.check()
+        self._sessions.journal.check()
         seed = request.seed if request.HasField("seed") else None
         options = codec.options_from_json(request.options_json)
         try:
@@ -130,7 +130,7 @@ class EnvService(EnvServiceServicer):
     async def Step(self, request: pb.StepRequest, context: Context) -> pb.StepResponse:
         """Applies one action."""
         session = await self._sessions.find(request.session_id)
-        self._sessions.disk.check()
+        self._sessions.journal.check()
         try:
             transition = await session.step(
                 request.episode, request.step, request.action, request.turn
@@ -184,6 +184,8 @@ class EnvService(EnvServiceServicer):
             episode=player.number,
             lease_seconds=self._sessions.lease_seconds,
         )
+        if player.opening.shaping != AS_THEY_ARE:
+            response.env.CopyFrom(await self._calls.shown_info(player.opening))
         if player.episode is not None:
             response.step = player.records.latest
             response.state_hash = player.records.state_hash
@@ -201,7 +203,7 @@ class EnvService(EnvServiceServicer):
         except (BadJson, BrokenJson):
             got = shown(request.claim_json)
             raise bad_request("claim_json", "a JSON object of at most 64 KiB", got) from None
-        self._sessions.disk.check()
+        self._sessions.journal.check()
         session.claim(request.claim_json)
         self._sessions.flush([session])
         return pb.RecordClaimResponse()

@@ -152,6 +152,15 @@ def _score(score: EpisodeScore) -> pb.EpisodeScore:
         reward=score.reward,
         first_fault=score.first_fault or "",
         metrics=score.metrics,
+        task_sha256=score.task_sha256,
+        invalid_reason=score.invalid_reason or "",
+        steps=score.steps,
+        verdict=score.verdict,
+        fault=score.fault or "",
+        tools_used=score.tools_used,
+        models=[pb.ModelUsage(**usage._asdict()) for usage in score.models],
+        temperature=score.temperature,
+        price_source=score.price_source,
     )
 
 

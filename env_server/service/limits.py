@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,14 +57,22 @@ class Limits(NamedTuple):
 class FreeSpace:
     """Watches how much is free on the disk of the log."""
 
-    def __init__(self, directory: Path, least_bytes: int) -> None:
+    def __init__(
+        self, directory: Path, least_bytes: int, refused: Callable[[], None] = lambda: None
+    ) -> None:
         """Looks for the first time.
+
+        Args:
+            directory: Of the log.
+            least_bytes: That must be free.
+            refused: Told of everything that is refused for it.
 
         Raises:
             OSError: There is no such directory.
         """
         self._directory = directory
         self._least_bytes = least_bytes
+        self._refused = refused
         self._is_short = False
         self.look()
 
@@ -78,6 +87,8 @@ class FreeSpace:
         was_short, self._is_short = self._is_short, free < self._least_bytes
         if self._is_short and not was_short:
             log.error("log_disk_is_short", free_bytes=free, least_bytes=self._least_bytes)
+        elif was_short and not self._is_short:
+            log.warning("log_disk_has_room_again", free_bytes=free)
 
     def check(self) -> None:
         """Makes sure that there is room for more records.
@@ -86,6 +97,7 @@ class FreeSpace:
             LogUnwritable: There is not; nothing has been done.
         """
         if self._is_short:
+            self._refused()
             raise LogUnwritable(
                 f"the disk of the log has less than {self._least_bytes:,} bytes free; "
                 "nothing was done, send the same call again"

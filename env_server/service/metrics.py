@@ -84,7 +84,8 @@ class Metrics:
         )
         self.log_bytes = counter("railgym_log_bytes", "Bytes written to the episode log.")
         self.log_errors = counter(
-            "railgym_log_errors", "Writes and flushes of the episode log that the disk refused."
+            "railgym_log_errors",
+            "Writes of the episode log that the disk refused, and calls refused as it is short.",
         )
         self.replay_mismatches = counter(
             "railgym_replay_mismatches",

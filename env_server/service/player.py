@@ -133,7 +133,7 @@ class Player:
             BadOptions: The environment does not take the options.
             EnvError: The environment failed.
         """
-        entry, task, _, rule, _ = self.opening
+        task = self.opening.task
         options = {**(task.options if task else {}), **options}
         if number and number == self.number and self._repeats(seed, options):
             return number, self.started
@@ -143,7 +143,9 @@ class Player:
                 expected=self.number + 1,
                 got=number,
             )
-        await self.begin(EpisodeSpec(entry.env_id, task, options, seed, None, rule))
+        rule, shaping = self.opening.rule, self.opening.shaping
+        env_id = self.opening.entry.env_id
+        await self.begin(EpisodeSpec(env_id, task, options, seed, None, rule, shaping))
         return self.number, self.started
 
     async def begin(self, spec: EpisodeSpec, origin: episode_pb2.ForkOrigin | None = None) -> None:

@@ -13,6 +13,7 @@ from env_server.log import Chain, Kind
 from env_server.registry import EnvEntry
 from env_server.tasks import Task
 from railgym.codec import end_reason_to_proto
+from railgym.spaces import AS_THEY_ARE, ToolShaping
 from railgym.v1 import episode_pb2
 
 
@@ -25,6 +26,7 @@ class Opening(NamedTuple):
         labels: Copied into every EpisodeStarted; not to be changed.
         rule: How strictly arguments are read.
         tenant: Whose it is; empty: the server knows no tenants.
+        shaping: How tools are shown.
     """
 
     entry: EnvEntry
@@ -32,6 +34,7 @@ class Opening(NamedTuple):
     labels: dict[str, str]
     rule: Rule
     tenant: str = ""
+    shaping: ToolShaping = AS_THEY_ARE
 
 
 class Records:
@@ -54,7 +57,7 @@ class Records:
 
     def open(self, opening: Opening, lease_seconds: float, request_id: str) -> None:
         """Notes that the session was opened."""
-        entry, task, labels, rule, tenant = opening
+        entry, task, labels, rule, tenant, shaping = opening
         opened = episode_pb2.SessionOpened(
             env_id=entry.env_id,
             task_id="" if task is None else task.task_id,
@@ -63,6 +66,7 @@ class Records:
             lease_seconds=lease_seconds,
             request_id=request_id,
             tenant=tenant,
+            tool_shaping=codec.shaping_to_proto(shaping),
         )
         self.pending.append(self._chain.record(session_opened=opened))
 

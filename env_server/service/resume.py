@@ -87,7 +87,8 @@ async def _resumed(
         task = registry.task(opened.task_id) if opened.task_id else None
     except RailgymError as e:
         raise not_resumable(session_id, str(e)) from None
-    opening = Opening(entry, task, dict(opened.labels), rule, opened.tenant)
+    shaping = codec.shaping_from_proto(opened.tool_shaping)
+    opening = Opening(entry, task, dict(opened.labels), rule, opened.tenant, shaping)
     chain = Chain(session_id, records[-1].event.sequence + 1, records[-1].sha256)
     player = Player(opening, Records(chain), metrics.env(entry.env_id), hosts)
     begun = [i for i, r in enumerate(records) if r.event.HasField("episode_started")]

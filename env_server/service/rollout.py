@@ -53,7 +53,7 @@ class Rollout:
         Raises:
             LogUnwritable: The log cannot be written; the stream ends.
         """
-        self._sessions.disk.check()
+        self._sessions.journal.check()
         touched: dict[str, Session] = {}
         outcomes = [pb.RolloutOutcome()] * len(request.rows)
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import grpc
 import structlog
-from grpc_channelz.v1 import channelz
+from grpc_channelz.v1 import channelz, channelz_pb2
 from grpc_health.v1.health import SERVICE_NAME as HEALTH_SERVICE
 from grpc_health.v1.health import aio as health_aio
 from grpc_health.v1.health_pb2 import HealthCheckResponse
@@ -43,6 +43,7 @@ SYNC_SECONDS = 0.05
 REAP_SECONDS = 1.0
 
 ENV_SERVICE = env_service_pb2.DESCRIPTOR.services_by_name["EnvService"].full_name
+CHANNELZ_SERVICE = channelz_pb2.DESCRIPTOR.services_by_name["Channelz"].full_name
 EPISODE_SERVICE = episode_service_pb2.DESCRIPTOR.services_by_name["EpisodeService"].full_name
 
 KEEPALIVE = [
@@ -174,9 +175,7 @@ async def _serving(
     )
     envs, health = EnvService(sessions, agents), health_aio.HealthServicer()
     await _tell(health, HealthCheckResponse.NOT_SERVING)
-    _add_services(server, envs, EpisodeService(sessions), health)
-    if settings.channelz:
-        channelz.add_channelz_servicer(server)
+    _add_services(server, envs, EpisodeService(sessions), health, settings)
     await server.start()
     stopped = asyncio.Event()
     housekeeping = asyncio.create_task(_keep_house(sessions, health, stopped))
@@ -225,11 +224,15 @@ def _add_services(
     envs: EnvService,
     episodes: EpisodeService,
     health: health_aio.HealthServicer,
+    settings: Settings,
 ) -> None:
     add_EnvServiceServicer_to_server(envs, server)
     add_EpisodeServiceServicer_to_server(episodes, server)
     add_HealthServicer_to_server(health, server)
-    names = (ENV_SERVICE, EPISODE_SERVICE, HEALTH_SERVICE, reflection.SERVICE_NAME)
+    names = [ENV_SERVICE, EPISODE_SERVICE, HEALTH_SERVICE, reflection.SERVICE_NAME]
+    if settings.channelz:
+        channelz.add_channelz_servicer(server)
+        names.append(CHANNELZ_SERVICE)
     reflection.enable_server_reflection(names, server)
 
 
@@ -274,12 +277,12 @@ async def _keep_house(
         try:
             for _ in range(rounds):
                 await asyncio.sleep(SYNC_SECONDS)
-                await asyncio.to_thread(sessions.sync)
+                await asyncio.to_thread(sessions.journal.sync)
                 if stopped.is_set():
                     return
             await sessions.reap()
         except (OSError, LogUnwritable) as e:
             log.error("housekeeping_failed", error=str(e))
-        if sessions.log_is_lost:
+        if sessions.journal.is_lost:
             await _tell(health, HealthCheckResponse.NOT_SERVING)
             return

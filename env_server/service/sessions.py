@@ -16,21 +16,21 @@ from structlog.contextvars import bind_contextvars
 
 from env_server.errors import (
     BadRequest,
-    LogUnwritable,
     NotResumable,
     RailgymError,
     SessionClosed,
     SessionExpired,
     shown,
 )
-from env_server.log import Chain, LogWriter
+from env_server.log import Chain
 from env_server.registry import Registry
 from env_server.service import caller
 from env_server.service.absent import Absent
 from env_server.service.archive import Archive
 from env_server.service.ended import Ended, gone
 from env_server.service.env_process import Hosts
-from env_server.service.limits import FreeSpace, Limits
+from env_server.service.journal import Journal
+from env_server.service.limits import Limits
 from env_server.service.metrics import Metrics
 from env_server.service.peers import Peers
 from env_server.service.player import Player
@@ -60,7 +60,7 @@ class Sessions:
         endpoint: Where its sessions live, "host:port"; empty: where they were created.
         limits: What clients and environments are held to.
         hosts: Runs their environments.
-        disk: To be checked before anything is done that must come into the log.
+        journal: Takes their records; to be checked before anything is done that is recorded.
     """
 
     def __init__(
@@ -92,12 +92,9 @@ class Sessions:
         self._room = Room(capacity, quotas or {})
         self._requests: dict[tuple[str, str], str] = {}
         peers = Peers(directory, endpoint)
-        self._writer = LogWriter(directory, announce=peers.announce)
-        self._archive = Archive(self._writer, peers, lease_seconds)
+        self.journal = Journal(directory, peers.announce, limits.free_log_bytes, metrics)
+        self._archive = Archive(self.journal.writer, peers, lease_seconds)
         self._absent = Absent(self._archive, lease_seconds, self._take_up)
-        self.disk = FreeSpace(directory, limits.free_log_bytes)
-        for cut in self._writer.cut:
-            log.warning("torn_tail_cut", file=str(cut.path), bytes=cut.length)
 
     def __len__(self) -> int:
         """How many sessions are live."""
@@ -119,7 +116,7 @@ class Sessions:
             if known.player.opening != opening:
                 raise _used(request_id, "a session that was asked for otherwise")
             return known
-        self.disk.check()
+        self.journal.check()
         session = self._open(opening, request_id)
         self._adopt(session)
         self.metrics.sessions_created.inc()
@@ -138,7 +135,7 @@ class Sessions:
             RailgymError: As `fork.copy`.
         """
         opening = parent.player.opening
-        self.disk.check()
+        self.journal.check()
         self._room.check(opening.tenant)
         child = self._open(opening._replace(labels={**opening.labels, **labels}), "")
         try:
@@ -215,38 +212,11 @@ class Sessions:
         Raises:
             LogUnwritable: The log cannot be written; the records stay pending.
         """
-        waiting = [pending for session in sessions if (pending := session.player.records.pending)]
-        payloads = [payload for pending in waiting for payload in pending]
-        if not payloads:
-            return
-        try:
-            self.metrics.log_bytes.inc(self._writer.append(payloads))
-        except OSError as e:
-            raise self._unwritable(e) from None
-        for pending in waiting:
-            pending.clear()
+        self.journal.write(session.player.records.pending for session in sessions)
 
     def drain(self) -> None:
         """Lets no more sessions begin; those that live go on."""
         self._room.shut()
-
-    @property
-    def log_is_lost(self) -> bool:
-        """Whether the log takes nothing more, so that no step can be taken any more."""
-        return self._writer.given_up
-
-    def sync(self) -> None:
-        """Brings what was written to the disk itself.
-
-        Raises:
-            OSError: The disk does not take it.
-        """
-        try:
-            self.disk.look()
-            self._writer.sync()
-        except OSError:
-            self.metrics.log_errors.inc()
-            raise
 
     def shut(self) -> None:
         """Writes what is pending and closes the log. Live sessions can be resumed from it.
@@ -259,7 +229,7 @@ class Sessions:
             self.flush(self._live.values())
         finally:
             self.hosts.stop()
-            self._writer.close()
+            self.journal.close()
 
     def _open(self, opening: Opening, request_id: str) -> Session:
         session_id = secrets.token_hex(16)
@@ -307,17 +277,12 @@ class Sessions:
         try:
             records = await self._archive.claim(session_id)
         except OSError as e:
-            raise self._unwritable(e) from None
+            raise self.journal.unwritable(e) from None
         bind_contextvars(session_id=session_id)
         session = await resume(records, self.registry, self.metrics, self.hosts)
         self._adopt(session)
         log.info("session_resumed", records=len(records))
         return session
-
-    def _unwritable(self, error: OSError) -> LogUnwritable:
-        self.metrics.log_errors.inc()
-        log.error("log_unwritable", error=str(error))
-        return LogUnwritable("the log cannot be written; send the same call again")
 
 
 def _used(request_id: str, by: str) -> BadRequest:

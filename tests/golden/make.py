@@ -3,9 +3,10 @@
     .venv/bin/python tests/golden/make.py
     .venv/bin/buf build proto -o tests/golden/VERSION/wire.binpb
 
-Run it once for a version, before its release, and commit the folder. It is append-only: a folder
-of a released version is never written again. Where one does not replay any more, the change at
-hand breaks the logs of users, and needs a new environment id (`-v2`) or a new task id instead.
+Run it for a version before its release, and commit the folder. Run again, it adds a segment of
+the plays that are not there yet. It is append-only: what was committed is never written again.
+Where a log does not replay any more, the change at hand breaks the logs of users, and needs a new
+environment id (`-v2`) or a new task id instead.
 
 Left out on purpose are the logarithm, powers and angles of MultiverseMath: the last digit of those
 is the C library's.
@@ -14,7 +15,6 @@ is the C library's.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,13 +26,15 @@ from env_server.env import Action, Final, NoAction, Plain, Text, ToolCall
 from env_server.envs.hosted import generator_state
 from env_server.episode import Episode, EpisodeSpec, Rule
 from env_server.gold import play_gold
-from env_server.log import Chain, LogWriter
+from env_server.log import Chain, LoggedEpisode, LogWriter, episodes
 from env_server.registry import Registry
 from railgym import codec as wire
 from railgym._version import __version__
+from railgym.spaces import AS_THEY_ARE, ToolShaping
 from railgym.v1 import episode_pb2 as pb
 
 MATH = "railgym/MultiverseMath-v1"
+ORDERS = "railgym/Orders-v1"
 RELATIONAL = "railgym/Relational-v1"
 TYPEWRITER = "railgym/Typewriter-v1"
 KEYS = "railgym/TypewriterKeys-v1"
@@ -87,6 +89,24 @@ ASKS: list[Action] = [
 ]
 
 
+SERVES: list[Action] = [
+    ToolCall("find_customers", '{"text": "novak"}'),
+    ToolCall("get_order", '{"order_id": 3714}'),
+    ToolCall("change_quantity", '{"order_id": 3714, "line": 1, "quantity": 2.0}'),
+    ToolCall("cancel_order", '{"order_id": 3714, "reason": "fraud"}'),
+    ToolCall("cancel_order", '{"order_id": 3714, "reason": "fraud"}'),
+    ToolCall("change_address", '{"order_id": 4023, "address": "1 D\u00f6ne \ud83d\ude00"}'),
+    ToolCall("query_logistics", '{"order_id": 1688}'),
+    ToolCall("resend_order", '{"order_id": 1688}'),
+    ToolCall("refund_order", '{"order_id": 3214, "line": 1, "amount_cents": 250}'),
+    ToolCall("list_refunds", '{"order_id": 3214}'),
+    ToolCall("reserve_stock", '{"product_id": 863, "quantity": 2, "customer_id": 38}'),
+    ToolCall("refund_policy", '{"category": "office"}'),
+]
+
+SHAPED = ToolShaping(5, renamed=True, seed=11)
+
+
 class Play(NamedTuple):
     """A session: episodes of one environment, the first from seed 7, the others unseeded."""
 
@@ -94,6 +114,7 @@ class Play(NamedTuple):
     episodes: Sequence[tuple[dict[str, Any], Sequence[Action]]]
     task_id: str = ""
     rule: Rule = "strict"
+    shaping: ToolShaping = AS_THEY_ARE
 
 
 def plays(registry: Registry) -> Iterator[Play]:
@@ -114,13 +135,25 @@ def plays(registry: Registry) -> Iterator[Play]:
     yield Play(RELATIONAL, [(WORLD, ASKS), (WORLD, ASKS), ({}, [*ASKS, Final("none")])])
     yield Play(POLICY, [({"target": "cab"}, _plain(2, 0, 1)), ({}, _plain(0)), ({}, [])])
     yield Play(CARTPOLE, [({}, _plain(*[1] * 20)), ({}, _plain(0, 1, 0, 1, 0))])
+    shop = {"world": 7}
+    yield Play(ORDERS, [(shop, SERVES), ({"world": "episode"}, SERVES[:1]), ({}, [Final("")])])
+    every = [ToolCall(f"tool_{number:02}") for number in range(1, 23)]
+    yield Play(ORDERS, [(shop, [*every, SERVES[0]])], shaping=SHAPED)
 
 
 def write(directory: Path, registry: Registry) -> None:
-    """Plays and logs everything."""
+    """Plays and logs everything that the folder does not hold yet."""
+    there = {logged.episode_id.partition(".")[0] for logged in logged_in(directory)}
     with LogWriter(directory) as log:
         for number, play in enumerate(plays(registry), start=1):
-            log.append(list(_records(Chain(f"golden-{number:02}"), play, registry)))
+            name = f"golden-{number:02}"
+            if name not in there:
+                log.append(list(_records(Chain(name), play, registry)))
+
+
+def logged_in(directory: Path) -> list[LoggedEpisode]:
+    """The episodes that a folder holds."""
+    return list(episodes(directory)) if directory.exists() else []
 
 
 def _plain(*values: int) -> list[Action]:
@@ -131,7 +164,8 @@ def _records(chain: Chain, play: Play, registry: Registry) -> Iterator[bytes]:
     entry = registry.env(play.env_id)
     env = entry.make()
     task = registry.task(play.task_id) if play.task_id else None
-    opened = pb.SessionOpened(env_id=play.env_id, task_id=play.task_id)
+    shaping = codec.shaping_to_proto(play.shaping)
+    opened = pb.SessionOpened(env_id=play.env_id, task_id=play.task_id, tool_shaping=shaping)
     yield chain.record(session_opened=opened)
     for number, (options, actions) in enumerate(play.episodes, start=1):
         name = f"{chain.session_id}.{number}"
@@ -142,6 +176,7 @@ def _records(chain: Chain, play: Play, registry: Registry) -> Iterator[bytes]:
             seed=7 if number == 1 else None,
             generator_state=None if number == 1 else generator_state(env),
             rule=play.rule,
+            shaping=play.shaping,
         )
         episode = Episode(spec, env)
         started = codec.started_event(episode, entry, {"agent": "golden"})
@@ -167,10 +202,8 @@ def _steps(chain: Chain, name: str, episode: Episode, actions: Sequence[Action])
 
 
 def main() -> None:
-    """Writes the folder of this version, unless it is there."""
+    """Writes what the folder of this version does not hold yet."""
     directory = Path(__file__).parent / __version__
-    if directory.exists():
-        sys.exit(f"{directory} exists: golden logs are never written again")
     registry = Registry()
     registry.add(CARTPOLE)
     write(directory, registry)

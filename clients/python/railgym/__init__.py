@@ -54,9 +54,10 @@ if TYPE_CHECKING:
         WrongEndpoint,
     )
     from railgym.gym_env import RailgymEnv, make
-    from railgym.records import EnvInfo, EpisodeInfo, EpisodeScore, Limits, ServerInfo, TaskInfo
+    from railgym.records import EnvInfo, EpisodeInfo, Limits, ServerInfo, TaskInfo
+    from railgym.scores import EpisodeScore
     from railgym.session import Session
-    from railgym.spaces import ToolSpace, ToolSpec
+    from railgym.spaces import ToolShaping, ToolSpace, ToolSpec
     from railgym.vector_env import RailgymVectorEnv, make_vec
 
 _HOMES = {
@@ -72,7 +73,7 @@ _HOMES = {
     "EpisodeInfo": "records",
     "EpisodeOutOfOrder": "errors",
     "EpisodeOver": "errors",
-    "EpisodeScore": "records",
+    "EpisodeScore": "scores",
     "Final": "actions",
     "Unauthenticated": "errors",
     "PermissionDenied": "errors",
@@ -99,6 +100,7 @@ _HOMES = {
     "Text": "actions",
     "TooManySessions": "errors",
     "ToolCall": "actions",
+    "ToolShaping": "spaces",
     "ToolSpace": "spaces",
     "ToolSpec": "spaces",
     "Transition": "actions",
@@ -151,6 +153,7 @@ __all__ = [
     "Text",
     "TooManySessions",
     "ToolCall",
+    "ToolShaping",
     "ToolSpace",
     "ToolSpec",
     "Transition",

@@ -20,18 +20,18 @@ from railgym.credentials import File
 from railgym.records import (
     EnvInfo,
     EpisodeInfo,
-    EpisodeScore,
     ServerInfo,
     TaskInfo,
     env_from_proto,
     episode_from_proto,
     limited_to,
-    score_from_proto,
     server_from_proto,
     task_from_proto,
 )
 from railgym.route import Route
+from railgym.scores import EpisodeScore, score_from_proto
 from railgym.session import Session
+from railgym.spaces import AS_THEY_ARE, ToolShaping
 from railgym.v1 import env_service_pb2 as pb
 from railgym.v1 import episode_pb2
 from railgym.v1 import episode_service_pb2 as episode_service
@@ -139,6 +139,7 @@ class Client:
         task_id: str | None = None,
         labels: Mapping[str, str] | None = None,
         arguments: str = "strict",
+        tools: ToolShaping = AS_THEY_ARE,
     ) -> Session:
         """Opens a session, which awaits its reset.
 
@@ -147,15 +148,19 @@ class Client:
             task_id: The task; None: the environment's own reward counts.
             labels: Kept with every episode. Reports group by "agent", "run" and "trial".
             arguments: "strict", or "lenient", which reads "25" as 25 where a tool wants a number.
+            tools: How they are shown: with distractors among them, or under names that mean
+                nothing.
 
         Raises:
             UnknownEnv: There is none of this id; the nearest ones are in the metadata.
             UnknownTask: There is none of this id; the nearest ones are in the metadata.
             TooManySessions: The server is full.
             QuotaExceeded: The tenant of the token holds as many sessions as it may.
-            ValueError: `arguments` is neither of the two.
+            ValueError: `arguments` is neither of the two, or a number of `tools` out of bounds.
         """
         request = session_request(env_id, task_id, labels, arguments)
+        if tools != AS_THEY_ARE:
+            request.tool_shaping.CopyFrom(episode_pb2.ToolShaping(**tools._asdict()))
         request.request_id = uuid.uuid4().hex
         reply = Route(self._connection).ask(lambda envs: envs.CreateSession, request)
         return Session(
@@ -179,11 +184,30 @@ class Client:
         route = Route(self._connection)
         reply = route.ask(lambda envs: envs.GetSession, request)
         task = task_from_proto(reply.task) if reply.HasField("task") else None
-        env = next(env for env in self.envs() if env.env_id == reply.env_id)
-        session = Session(route, session_id, limited_to(env, task), task, reply.lease_seconds)
+        if reply.HasField("env"):
+            env = env_from_proto(reply.env)
+        else:
+            env = next(env for env in self.envs() if env.env_id == reply.env_id)
+            env = limited_to(env, task)
+        session = Session(route, session_id, env, task, reply.lease_seconds)
         session.episode = reply.episode
         session.steps = reply.step
         session.state_hash = reply.state_hash
+        return session
+
+    def attach(self, session_id: str, env: EnvInfo, episode: int = 1) -> Session:
+        """Plays in a session that somebody else opened and reset, with its `agent_token`.
+
+        That token lets nothing be asked of the server but steps, renders and the close; so what
+        there is to know comes from whoever opened the session.
+
+        Args:
+            session_id: Its id.
+            env: As `Session.env` has it there.
+            episode: The episode that runs; it must stand at its first step.
+        """
+        session = Session(Route(self._connection), session_id, env, None, 0.0)
+        session.episode = episode
         return session
 
     def episodes(self, env_id: str | None = None) -> Iterator[EpisodeInfo]:

@@ -232,12 +232,13 @@ class Connection:
             raise first if isinstance(error, DeadlineExceeded) else error from e
 
     def _error(self, raised: grpc.RpcError) -> RailgymError:
-        """The error of a call. A port of TLS hangs up on who speaks in clear, without a word."""
+        """The error of a call, with what may be wrong where a connection never came about."""
         error = from_rpc_error(raised)
-        new_in_clear = not (self._reached or self._credentials or any(self._tls))
-        if type(error) is Unavailable and new_in_clear and "Socket closed" in str(error):
-            return Unavailable(f"{error} (does the server want TLS? see tls_ca)", code=error.code)
-        return error
+        if type(error) is not Unavailable or self._reached:
+            return error
+        in_clear = not (self._credentials or any(self._tls))
+        hint = _hint(str(error), in_clear=in_clear)
+        return Unavailable(f"{error} ({hint})", code=error.code) if hint else error
 
     def _open(self) -> None:
         credentials = self._credentials or tls_credentials(*self._tls)
@@ -247,3 +248,18 @@ class Connection:
             self._channel = grpc.secure_channel(self.address, credentials, self._options)
         self._envs = EnvServiceStub(self._channel)
         self._pid = os.getpid()
+
+
+def _hint(error: str, *, in_clear: bool) -> str:
+    """What may be wrong where TLS failed; empty: it does not look like that.
+
+    A port of TLS hangs up without a word, on who speaks in clear as on who shows no certificate.
+    """
+    if in_clear:
+        return "does the server want TLS? see tls_ca" * ("Socket closed" in error)
+    hints = {
+        "WRONG_VERSION_NUMBER": "does the server speak TLS at all?",
+        "CERTIFICATE_VERIFY_FAILED": "tls_ca is not the authority that signed its certificate",
+        "Socket closed": "does the server want a certificate of yours? see tls_cert and tls_key",
+    }
+    return next((hint for sign, hint in hints.items() if sign in error), "")

@@ -1,4 +1,4 @@
-"""What a server says of its environments, tasks, episodes and scores, as plain tuples."""
+"""What a server says of its environments, tasks and episodes, as plain tuples."""
 
 from __future__ import annotations
 
@@ -86,42 +86,6 @@ class EpisodeInfo(NamedTuple):
     start_time: datetime
     steps: int
     end_reason: str | None
-
-
-class EpisodeScore(NamedTuple):
-    """What a replay made of an episode.
-
-    Attributes:
-        episode_id: "SESSION_ID.N".
-        env_id: Its environment.
-        task_id: Its task; empty: none.
-        level: Of the task.
-        labels: As the session was given.
-        outcome: "VERIFIED", "DIVERGED" or "UNREPLAYABLE".
-        step: Where it diverged; 0: at the reset.
-        detail: The field that diverged, or why it cannot be replayed.
-        end_reason: Why the episode ended; None: it has not.
-        valid: A model's failure is valid, a failure of the infrastructure is not.
-        success: None without a task, and where it is not valid.
-        reward: Recomputed; None where it is not valid.
-        first_fault: "understanding", "selection", "interpretation" or "convergence"; empty: none.
-        metrics: By name; one that does not apply is absent.
-    """
-
-    episode_id: str
-    env_id: str
-    task_id: str
-    level: str
-    labels: dict[str, str]
-    outcome: str
-    step: int
-    detail: str
-    end_reason: str | None
-    valid: bool
-    success: bool | None
-    reward: float | None
-    first_fault: str
-    metrics: dict[str, float]
 
 
 class Limits(NamedTuple):
@@ -223,25 +187,4 @@ def episode_from_proto(message: episode_service_pb2.EpisodeInfo) -> EpisodeInfo:
         start_time=message.start_time.ToDatetime(UTC),
         steps=message.step,
         end_reason=end_reason_from_proto(message.end_reason),
-    )
-
-
-def score_from_proto(message: episode_service_pb2.EpisodeScore) -> EpisodeScore:
-    """Reads a score."""
-    outcome = episode_service_pb2.ReplayOutcome.Name(message.outcome)
-    return EpisodeScore(
-        episode_id=message.episode_id,
-        env_id=message.env_id,
-        task_id=message.task_id,
-        level=message.level,
-        labels=dict(message.labels),
-        outcome=outcome.removeprefix("REPLAY_OUTCOME_"),
-        step=message.step,
-        detail=message.detail,
-        end_reason=end_reason_from_proto(message.end_reason),
-        valid=message.valid,
-        success=message.success if message.HasField("success") else None,
-        reward=message.reward if message.HasField("reward") else None,
-        first_fault=message.first_fault,
-        metrics=dict(message.metrics),
     )

@@ -14,6 +14,7 @@ from types import ModuleType
 
 ENV_IDS = (
     "railgym/MultiverseMath-v1",
+    "railgym/Orders-v1",
     "railgym/Relational-v1",
     "railgym/Typewriter-v1",
     "railgym/TypewriterKeys-v1",

@@ -22,7 +22,7 @@ from railgym.codec import (
     transition_from_proto,
     value_from_proto,
 )
-from railgym.errors import Unavailable
+from railgym.errors import EnvError, StepTimedOut, Unavailable
 from railgym.records import EnvInfo, TaskInfo
 from railgym.route import Route
 from railgym.v1 import env_service_pb2 as pb
@@ -128,7 +128,11 @@ class Session:
             action=action_to_proto(as_action(action), self.env.action_space),
             turn=turn,
         )
-        reply = self._route.ask(lambda envs: envs.Step, request).transition
+        try:
+            reply = self._route.ask(lambda envs: envs.Step, request).transition
+        except (EnvError, StepTimedOut):
+            self.end_reason = "env_error"
+            raise
         self.steps += 1
         self.state_hash = reply.state_hash
         self.end_reason = end_reason_from_proto(reply.end_reason)

@@ -37,6 +37,32 @@ class ToolSpec(NamedTuple):
     parameters: dict[str, Any]
 
 
+class ToolShaping(NamedTuple):
+    """What a session shows of its tools instead of what they are; they do the same as ever.
+
+    Attributes:
+        distractors: Tools of other domains among them, 0 to 24; a call to one changes nothing.
+        renamed: Whether names mean nothing.
+        seed: Which distractors, at which places, and which names; 0 to 2**64 - 1.
+    """
+
+    distractors: int = 0
+    renamed: bool = False
+    seed: int = 0
+
+    def __str__(self) -> str:
+        """In words, for instance "5 distractors, renamed"; empty: as they are."""
+        plural = "" if self.distractors == 1 else "s"
+        parts = [f"{self.distractors} distractor{plural}"] if self.distractors else []
+        return ", ".join([*parts, "renamed"] if self.renamed else parts)
+
+
+AS_THEY_ARE = ToolShaping()
+"""The tools are shown as they are."""
+
+MAX_DISTRACTORS = 24
+
+
 class ToolSpace(gymnasium.Space[ToolAction]):
     """All that an agent can do in a tool environment.
 

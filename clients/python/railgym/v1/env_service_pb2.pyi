@@ -499,6 +499,7 @@ class CreateSessionRequest(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     ARGUMENT_RULE_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    TOOL_SHAPING_FIELD_NUMBER: _builtins.int
     env_id: _builtins.str
     """May be empty where a task is given."""
     task_id: _builtins.str
@@ -510,7 +511,13 @@ class CreateSessionRequest(_message.Message):
     """
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Copied into every EpisodeStarted. At most 32 entries of at most 256 bytes."""
+        """Copied into every EpisodeStarted. At most 32 entries of at most 256 bytes. Where
+        tools are shaped, the server sets "rails" to say how.
+        """
+
+    @_builtins.property
+    def tool_shaping(self) -> _episode_pb2.ToolShaping:
+        """Unset: the tools are shown as they are. Only for an environment with tools."""
 
     def __init__(
         self,
@@ -520,10 +527,11 @@ class CreateSessionRequest(_message.Message):
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         argument_rule: _episode_pb2.ArgumentRule.ValueType = ...,
         request_id: _builtins.str = ...,
+        tool_shaping: _episode_pb2.ToolShaping | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["tool_shaping", b"tool_shaping"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["argument_rule", b"argument_rule", "env_id", b"env_id", "labels", b"labels", "request_id", b"request_id", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["argument_rule", b"argument_rule", "env_id", b"env_id", "labels", b"labels", "request_id", b"request_id", "task_id", b"task_id", "tool_shaping", b"tool_shaping"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -910,6 +918,7 @@ class GetSessionResponse(_message.Message):
     STATE_HASH_FIELD_NUMBER: _builtins.int
     LEASE_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     LEASE_SECONDS_FIELD_NUMBER: _builtins.int
+    ENV_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     env_id: _builtins.str
     state: Global___SessionState.ValueType
@@ -925,6 +934,12 @@ class GetSessionResponse(_message.Message):
 
     @_builtins.property
     def lease_expire_time(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def env(self) -> Global___EnvInfo:
+        """Set where the session shows other tools than ListEnvs and `task` say: the
+        environment with these.
+        """
+
     def __init__(
         self,
         *,
@@ -937,10 +952,11 @@ class GetSessionResponse(_message.Message):
         state_hash: _builtins.bytes = ...,
         lease_expire_time: _timestamp_pb2.Timestamp | None = ...,
         lease_seconds: _builtins.float = ...,
+        env: Global___EnvInfo | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["lease_expire_time", b"lease_expire_time", "task", b"task"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["env", b"env", "lease_expire_time", b"lease_expire_time", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["env_id", b"env_id", "episode", b"episode", "lease_expire_time", b"lease_expire_time", "lease_seconds", b"lease_seconds", "session_id", b"session_id", "state", b"state", "state_hash", b"state_hash", "step", b"step", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["env", b"env", "env_id", b"env_id", "episode", b"episode", "lease_expire_time", b"lease_expire_time", "lease_seconds", b"lease_seconds", "session_id", b"session_id", "state", b"state", "state_hash", b"state_hash", "step", b"step", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from railgym.v1 import space_pb2 as railgym_dot_v1_dot_space__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18railgym/v1/episode.proto\x12\nrailgym.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16railgym/v1/space.proto\"0\n\x08ToolCall\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0e\x61rguments_json\x18\x02 \x01(\t\"\x14\n\x04Text\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x17\n\x05\x46inal\x12\x0e\n\x06\x61nswer\x18\x01 \x01(\t\"\'\n\x08NoAction\x12\r\n\x05\x66\x61ult\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\"\xd0\x01\n\x06\x41\x63tion\x12)\n\ttool_call\x18\x01 \x01(\x0b\x32\x14.railgym.v1.ToolCallH\x00\x12 \n\x04text\x18\x02 \x01(\x0b\x32\x10.railgym.v1.TextH\x00\x12\"\n\x05\x66inal\x18\x03 \x01(\x0b\x32\x11.railgym.v1.FinalH\x00\x12)\n\tno_action\x18\x04 \x01(\x0b\x32\x14.railgym.v1.NoActionH\x00\x12\"\n\x05value\x18\x05 \x01(\x0b\x32\x11.railgym.v1.ValueH\x00\x42\x06\n\x04kind\"I\n\x0bObservation\x12\x0e\n\x04json\x18\x01 \x01(\tH\x00\x12\"\n\x05value\x18\x02 \x01(\x0b\x32\x11.railgym.v1.ValueH\x00\x42\x06\n\x04kind\"\xa0\x02\n\nTransition\x12,\n\x0bobservation\x18\x01 \x01(\x0b\x32\x17.railgym.v1.Observation\x12\x0e\n\x06reward\x18\x02 \x01(\x01\x12\x12\n\nterminated\x18\x03 \x01(\x08\x12\x11\n\ttruncated\x18\x04 \x01(\x08\x12.\n\x04info\x18\x05 \x03(\x0b\x32 .railgym.v1.Transition.InfoEntry\x12\x12\n\nstate_hash\x18\x06 \x01(\x0c\x12)\n\nend_reason\x18\x07 \x01(\x0e\x32\x15.railgym.v1.EndReason\x1a>\n\tInfoEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12 \n\x05value\x18\x02 \x01(\x0b\x32\x11.railgym.v1.Value:\x02\x38\x01\"\x97\x01\n\x08TaskInfo\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0e\n\x06\x65nv_id\x18\x02 \x01(\t\x12\r\n\x05level\x18\x03 \x01(\t\x12\x13\n\x0binstruction\x18\x04 \x01(\t\x12\x11\n\tmax_steps\x18\x05 \x01(\r\x12\x15\n\rallowed_tools\x18\x06 \x03(\t\x12\x0c\n\x04tags\x18\x07 \x03(\t\x12\x0e\n\x06sha256\x18\x08 \x01(\t\"\xf4\x03\n\x0c\x45pisodeEvent\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nepisode_id\x18\x02 \x01(\t\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\x17\n\x0fprevious_sha256\x18\x04 \x01(\x0c\x12(\n\x04time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x0esession_opened\x18\x06 \x01(\x0b\x32\x19.railgym.v1.SessionOpenedH\x00\x12\x35\n\x0f\x65pisode_started\x18\x07 \x01(\x0b\x32\x1a.railgym.v1.EpisodeStartedH\x00\x12+\n\nstep_taken\x18\x08 \x01(\x0b\x32\x15.railgym.v1.StepTakenH\x00\x12-\n\x0b\x61gent_claim\x18\t \x01(\x0b\x32\x16.railgym.v1.AgentClaimH\x00\x12\x31\n\repisode_ended\x18\n \x01(\x0b\x32\x18.railgym.v1.EpisodeEndedH\x00\x12/\n\x0cserver_fault\x18\x0b \x01(\x0b\x32\x17.railgym.v1.ServerFaultH\x00\x12\x33\n\x0esession_closed\x18\x0c \x01(\x0b\x32\x19.railgym.v1.SessionClosedH\x00\x42\x06\n\x04kind\"\x82\x02\n\rSessionOpened\x12\x0e\n\x06\x65nv_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x35\n\x06labels\x18\x03 \x03(\x0b\x32%.railgym.v1.SessionOpened.LabelsEntry\x12/\n\rargument_rule\x18\x04 \x01(\x0e\x32\x18.railgym.v1.ArgumentRule\x12\x15\n\rlease_seconds\x18\x05 \x01(\x01\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x12\x0e\n\x06tenant\x18\x07 \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xd7\x04\n\x0e\x45pisodeStarted\x12\x0e\n\x06\x65nv_id\x18\x01 \x01(\t\x12\x13\n\x0b\x65nv_version\x18\x02 \x01(\t\x12\x0f\n\x07task_id\x18\x03 \x01(\t\x12\x13\n\x0btask_sha256\x18\x04 \x01(\t\x12\x14\n\x0coptions_json\x18\x05 \x01(\t\x12\x0e\n\x04seed\x18\x06 \x01(\x04H\x00\x12\x1e\n\x14generator_state_json\x18\x07 \x01(\tH\x00\x12\x14\n\x0ctools_sha256\x18\x08 \x01(\t\x12\x16\n\x0eserver_version\x18\t \x01(\t\x12\x36\n\x06labels\x18\n \x03(\x0b\x32&.railgym.v1.EpisodeStarted.LabelsEntry\x12/\n\rargument_rule\x18\x0b \x01(\x0e\x32\x18.railgym.v1.ArgumentRule\x12,\n\x0bobservation\x18\x0c \x01(\x0b\x32\x17.railgym.v1.Observation\x12\x32\n\x04info\x18\r \x03(\x0b\x32$.railgym.v1.EpisodeStarted.InfoEntry\x12\x12\n\nstate_hash\x18\x0e \x01(\x0c\x12+\n\x0b\x66orked_from\x18\x0f \x01(\x0b\x32\x16.railgym.v1.ForkOrigin\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a>\n\tInfoEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12 \n\x05value\x18\x02 \x01(\x0b\x32\x11.railgym.v1.Value:\x02\x38\x01\x42\x0b\n\tgenerator\".\n\nForkOrigin\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\r\"w\n\tStepTaken\x12\x0c\n\x04step\x18\x01 \x01(\r\x12\x0c\n\x04turn\x18\x02 \x01(\r\x12\"\n\x06\x61\x63tion\x18\x03 \x01(\x0b\x32\x12.railgym.v1.Action\x12*\n\ntransition\x18\x04 \x01(\x0b\x32\x16.railgym.v1.Transition\" \n\nAgentClaim\x12\x12\n\nclaim_json\x18\x01 \x01(\t\"I\n\x0c\x45pisodeEnded\x12%\n\x06reason\x18\x01 \x01(\x0e\x32\x15.railgym.v1.EndReason\x12\x12\n\nstate_hash\x18\x02 \x01(\x0c\"\x1c\n\x0bServerFault\x12\r\n\x05\x65rror\x18\x01 \x01(\t\"6\n\rSessionClosed\x12%\n\x06reason\x18\x01 \x01(\x0e\x32\x15.railgym.v1.EndReason*\xf5\x01\n\tEndReason\x12\x1a\n\x16\x45ND_REASON_UNSPECIFIED\x10\x00\x12\x14\n\x10\x45ND_REASON_FINAL\x10\x01\x12\x13\n\x0f\x45ND_REASON_GOAL\x10\x02\x12\x18\n\x14\x45ND_REASON_MAX_STEPS\x10\x03\x12\x19\n\x15\x45ND_REASON_TIME_LIMIT\x10\x04\x12\x1c\n\x18\x45ND_REASON_CLIENT_CLOSED\x10\x05\x12\x1a\n\x16\x45ND_REASON_CLIENT_LOST\x10\x06\x12\x18\n\x14\x45ND_REASON_ENV_ERROR\x10\x07\x12\x18\n\x14\x45ND_REASON_API_ERROR\x10\x08*b\n\x0c\x41rgumentRule\x12\x1d\n\x19\x41RGUMENT_RULE_UNSPECIFIED\x10\x00\x12\x18\n\x14\x41RGUMENT_RULE_STRICT\x10\x01\x12\x19\n\x15\x41RGUMENT_RULE_LENIENT\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18railgym/v1/episode.proto\x12\nrailgym.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16railgym/v1/space.proto\"0\n\x08ToolCall\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0e\x61rguments_json\x18\x02 \x01(\t\"\x14\n\x04Text\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x17\n\x05\x46inal\x12\x0e\n\x06\x61nswer\x18\x01 \x01(\t\"\'\n\x08NoAction\x12\r\n\x05\x66\x61ult\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\"\xd0\x01\n\x06\x41\x63tion\x12)\n\ttool_call\x18\x01 \x01(\x0b\x32\x14.railgym.v1.ToolCallH\x00\x12 \n\x04text\x18\x02 \x01(\x0b\x32\x10.railgym.v1.TextH\x00\x12\"\n\x05\x66inal\x18\x03 \x01(\x0b\x32\x11.railgym.v1.FinalH\x00\x12)\n\tno_action\x18\x04 \x01(\x0b\x32\x14.railgym.v1.NoActionH\x00\x12\"\n\x05value\x18\x05 \x01(\x0b\x32\x11.railgym.v1.ValueH\x00\x42\x06\n\x04kind\"I\n\x0bObservation\x12\x0e\n\x04json\x18\x01 \x01(\tH\x00\x12\"\n\x05value\x18\x02 \x01(\x0b\x32\x11.railgym.v1.ValueH\x00\x42\x06\n\x04kind\"\xa0\x02\n\nTransition\x12,\n\x0bobservation\x18\x01 \x01(\x0b\x32\x17.railgym.v1.Observation\x12\x0e\n\x06reward\x18\x02 \x01(\x01\x12\x12\n\nterminated\x18\x03 \x01(\x08\x12\x11\n\ttruncated\x18\x04 \x01(\x08\x12.\n\x04info\x18\x05 \x03(\x0b\x32 .railgym.v1.Transition.InfoEntry\x12\x12\n\nstate_hash\x18\x06 \x01(\x0c\x12)\n\nend_reason\x18\x07 \x01(\x0e\x32\x15.railgym.v1.EndReason\x1a>\n\tInfoEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12 \n\x05value\x18\x02 \x01(\x0b\x32\x11.railgym.v1.Value:\x02\x38\x01\"\x97\x01\n\x08TaskInfo\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0e\n\x06\x65nv_id\x18\x02 \x01(\t\x12\r\n\x05level\x18\x03 \x01(\t\x12\x13\n\x0binstruction\x18\x04 \x01(\t\x12\x11\n\tmax_steps\x18\x05 \x01(\r\x12\x15\n\rallowed_tools\x18\x06 \x03(\t\x12\x0c\n\x04tags\x18\x07 \x03(\t\x12\x0e\n\x06sha256\x18\x08 \x01(\t\"A\n\x0bToolShaping\x12\x13\n\x0b\x64istractors\x18\x01 \x01(\r\x12\x0f\n\x07renamed\x18\x02 \x01(\x08\x12\x0c\n\x04seed\x18\x03 \x01(\x04\"\xf4\x03\n\x0c\x45pisodeEvent\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nepisode_id\x18\x02 \x01(\t\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\x17\n\x0fprevious_sha256\x18\x04 \x01(\x0c\x12(\n\x04time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x0esession_opened\x18\x06 \x01(\x0b\x32\x19.railgym.v1.SessionOpenedH\x00\x12\x35\n\x0f\x65pisode_started\x18\x07 \x01(\x0b\x32\x1a.railgym.v1.EpisodeStartedH\x00\x12+\n\nstep_taken\x18\x08 \x01(\x0b\x32\x15.railgym.v1.StepTakenH\x00\x12-\n\x0b\x61gent_claim\x18\t \x01(\x0b\x32\x16.railgym.v1.AgentClaimH\x00\x12\x31\n\repisode_ended\x18\n \x01(\x0b\x32\x18.railgym.v1.EpisodeEndedH\x00\x12/\n\x0cserver_fault\x18\x0b \x01(\x0b\x32\x17.railgym.v1.ServerFaultH\x00\x12\x33\n\x0esession_closed\x18\x0c \x01(\x0b\x32\x19.railgym.v1.SessionClosedH\x00\x42\x06\n\x04kind\"\xb1\x02\n\rSessionOpened\x12\x0e\n\x06\x65nv_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x35\n\x06labels\x18\x03 \x03(\x0b\x32%.railgym.v1.SessionOpened.LabelsEntry\x12/\n\rargument_rule\x18\x04 \x01(\x0e\x32\x18.railgym.v1.ArgumentRule\x12\x15\n\rlease_seconds\x18\x05 \x01(\x01\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x12\x0e\n\x06tenant\x18\x07 \x01(\t\x12-\n\x0ctool_shaping\x18\x08 \x01(\x0b\x32\x17.railgym.v1.ToolShaping\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x86\x05\n\x0e\x45pisodeStarted\x12\x0e\n\x06\x65nv_id\x18\x01 \x01(\t\x12\x13\n\x0b\x65nv_version\x18\x02 \x01(\t\x12\x0f\n\x07task_id\x18\x03 \x01(\t\x12\x13\n\x0btask_sha256\x18\x04 \x01(\t\x12\x14\n\x0coptions_json\x18\x05 \x01(\t\x12\x0e\n\x04seed\x18\x06 \x01(\x04H\x00\x12\x1e\n\x14generator_state_json\x18\x07 \x01(\tH\x00\x12\x14\n\x0ctools_sha256\x18\x08 \x01(\t\x12\x16\n\x0eserver_version\x18\t \x01(\t\x12\x36\n\x06labels\x18\n \x03(\x0b\x32&.railgym.v1.EpisodeStarted.LabelsEntry\x12/\n\rargument_rule\x18\x0b \x01(\x0e\x32\x18.railgym.v1.ArgumentRule\x12,\n\x0bobservation\x18\x0c \x01(\x0b\x32\x17.railgym.v1.Observation\x12\x32\n\x04info\x18\r \x03(\x0b\x32$.railgym.v1.EpisodeStarted.InfoEntry\x12\x12\n\nstate_hash\x18\x0e \x01(\x0c\x12+\n\x0b\x66orked_from\x18\x0f \x01(\x0b\x32\x16.railgym.v1.ForkOrigin\x12-\n\x0ctool_shaping\x18\x10 \x01(\x0b\x32\x17.railgym.v1.ToolShaping\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a>\n\tInfoEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12 \n\x05value\x18\x02 \x01(\x0b\x32\x11.railgym.v1.Value:\x02\x38\x01\x42\x0b\n\tgenerator\".\n\nForkOrigin\x12\x12\n\nepisode_id\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\r\"w\n\tStepTaken\x12\x0c\n\x04step\x18\x01 \x01(\r\x12\x0c\n\x04turn\x18\x02 \x01(\r\x12\"\n\x06\x61\x63tion\x18\x03 \x01(\x0b\x32\x12.railgym.v1.Action\x12*\n\ntransition\x18\x04 \x01(\x0b\x32\x16.railgym.v1.Transition\" \n\nAgentClaim\x12\x12\n\nclaim_json\x18\x01 \x01(\t\"I\n\x0c\x45pisodeEnded\x12%\n\x06reason\x18\x01 \x01(\x0e\x32\x15.railgym.v1.EndReason\x12\x12\n\nstate_hash\x18\x02 \x01(\x0c\"\x1c\n\x0bServerFault\x12\r\n\x05\x65rror\x18\x01 \x01(\t\"6\n\rSessionClosed\x12%\n\x06reason\x18\x01 \x01(\x0e\x32\x15.railgym.v1.EndReason*\xf5\x01\n\tEndReason\x12\x1a\n\x16\x45ND_REASON_UNSPECIFIED\x10\x00\x12\x14\n\x10\x45ND_REASON_FINAL\x10\x01\x12\x13\n\x0f\x45ND_REASON_GOAL\x10\x02\x12\x18\n\x14\x45ND_REASON_MAX_STEPS\x10\x03\x12\x19\n\x15\x45ND_REASON_TIME_LIMIT\x10\x04\x12\x1c\n\x18\x45ND_REASON_CLIENT_CLOSED\x10\x05\x12\x1a\n\x16\x45ND_REASON_CLIENT_LOST\x10\x06\x12\x18\n\x14\x45ND_REASON_ENV_ERROR\x10\x07\x12\x18\n\x14\x45ND_REASON_API_ERROR\x10\x08*b\n\x0c\x41rgumentRule\x12\x1d\n\x19\x41RGUMENT_RULE_UNSPECIFIED\x10\x00\x12\x18\n\x14\x41RGUMENT_RULE_STRICT\x10\x01\x12\x19\n\x15\x41RGUMENT_RULE_LENIENT\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,10 +41,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EPISODESTARTED_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_EPISODESTARTED_INFOENTRY']._loaded_options = None
   _globals['_EPISODESTARTED_INFOENTRY']._serialized_options = b'8\001'
-  _globals['_ENDREASON']._serialized_start=2697
-  _globals['_ENDREASON']._serialized_end=2942
-  _globals['_ARGUMENTRULE']._serialized_start=2944
-  _globals['_ARGUMENTRULE']._serialized_end=3042
+  _globals['_ENDREASON']._serialized_start=2858
+  _globals['_ENDREASON']._serialized_end=3103
+  _globals['_ARGUMENTRULE']._serialized_start=3105
+  _globals['_ARGUMENTRULE']._serialized_end=3203
   _globals['_TOOLCALL']._serialized_start=97
   _globals['_TOOLCALL']._serialized_end=145
   _globals['_TEXT']._serialized_start=147
@@ -63,28 +63,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TRANSITION_INFOENTRY']._serialized_end=810
   _globals['_TASKINFO']._serialized_start=813
   _globals['_TASKINFO']._serialized_end=964
-  _globals['_EPISODEEVENT']._serialized_start=967
-  _globals['_EPISODEEVENT']._serialized_end=1467
-  _globals['_SESSIONOPENED']._serialized_start=1470
-  _globals['_SESSIONOPENED']._serialized_end=1728
-  _globals['_SESSIONOPENED_LABELSENTRY']._serialized_start=1683
-  _globals['_SESSIONOPENED_LABELSENTRY']._serialized_end=1728
-  _globals['_EPISODESTARTED']._serialized_start=1731
-  _globals['_EPISODESTARTED']._serialized_end=2330
-  _globals['_EPISODESTARTED_LABELSENTRY']._serialized_start=1683
-  _globals['_EPISODESTARTED_LABELSENTRY']._serialized_end=1728
+  _globals['_TOOLSHAPING']._serialized_start=966
+  _globals['_TOOLSHAPING']._serialized_end=1031
+  _globals['_EPISODEEVENT']._serialized_start=1034
+  _globals['_EPISODEEVENT']._serialized_end=1534
+  _globals['_SESSIONOPENED']._serialized_start=1537
+  _globals['_SESSIONOPENED']._serialized_end=1842
+  _globals['_SESSIONOPENED_LABELSENTRY']._serialized_start=1797
+  _globals['_SESSIONOPENED_LABELSENTRY']._serialized_end=1842
+  _globals['_EPISODESTARTED']._serialized_start=1845
+  _globals['_EPISODESTARTED']._serialized_end=2491
+  _globals['_EPISODESTARTED_LABELSENTRY']._serialized_start=1797
+  _globals['_EPISODESTARTED_LABELSENTRY']._serialized_end=1842
   _globals['_EPISODESTARTED_INFOENTRY']._serialized_start=748
   _globals['_EPISODESTARTED_INFOENTRY']._serialized_end=810
-  _globals['_FORKORIGIN']._serialized_start=2332
-  _globals['_FORKORIGIN']._serialized_end=2378
-  _globals['_STEPTAKEN']._serialized_start=2380
-  _globals['_STEPTAKEN']._serialized_end=2499
-  _globals['_AGENTCLAIM']._serialized_start=2501
-  _globals['_AGENTCLAIM']._serialized_end=2533
-  _globals['_EPISODEENDED']._serialized_start=2535
-  _globals['_EPISODEENDED']._serialized_end=2608
-  _globals['_SERVERFAULT']._serialized_start=2610
-  _globals['_SERVERFAULT']._serialized_end=2638
-  _globals['_SESSIONCLOSED']._serialized_start=2640
-  _globals['_SESSIONCLOSED']._serialized_end=2694
+  _globals['_FORKORIGIN']._serialized_start=2493
+  _globals['_FORKORIGIN']._serialized_end=2539
+  _globals['_STEPTAKEN']._serialized_start=2541
+  _globals['_STEPTAKEN']._serialized_end=2660
+  _globals['_AGENTCLAIM']._serialized_start=2662
+  _globals['_AGENTCLAIM']._serialized_end=2694
+  _globals['_EPISODEENDED']._serialized_start=2696
+  _globals['_EPISODEENDED']._serialized_end=2769
+  _globals['_SERVERFAULT']._serialized_start=2771
+  _globals['_SERVERFAULT']._serialized_end=2799
+  _globals['_SESSIONCLOSED']._serialized_start=2801
+  _globals['_SESSIONCLOSED']._serialized_end=2855
 # @@protoc_insertion_point(module_scope)

@@ -393,6 +393,40 @@ class TaskInfo(_message.Message):
 Global___TaskInfo: _TypeAlias = TaskInfo  # noqa: Y015
 
 @_typing.final
+class ToolShaping(_message.Message):
+    """What a session shows of its tools instead of what they are: a harder choice, and
+    names that give nothing away. What the tools do stays the same.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DISTRACTORS_FIELD_NUMBER: _builtins.int
+    RENAMED_FIELD_NUMBER: _builtins.int
+    SEED_FIELD_NUMBER: _builtins.int
+    distractors: _builtins.int
+    """Tools of other domains that are shown among those of the environment, at most
+    24. A call to one is answered with a tool error and changes nothing.
+    """
+    renamed: _builtins.bool
+    """Whether tools are shown under names that mean nothing."""
+    seed: _builtins.int
+    """Which distractors, at which places, and which names: they follow from it."""
+    def __init__(
+        self,
+        *,
+        distractors: _builtins.int = ...,
+        renamed: _builtins.bool = ...,
+        seed: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["distractors", b"distractors", "renamed", b"renamed", "seed", b"seed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ToolShaping: _TypeAlias = ToolShaping  # noqa: Y015
+
+@_typing.final
 class EpisodeEvent(_message.Message):
     """One record of a log. The records of one session form a chain; those of one
     episode stand in it in order: EpisodeStarted, any number of StepTaken,
@@ -502,6 +536,7 @@ class SessionOpened(_message.Message):
     LEASE_SECONDS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     TENANT_FIELD_NUMBER: _builtins.int
+    TOOL_SHAPING_FIELD_NUMBER: _builtins.int
     env_id: _builtins.str
     task_id: _builtins.str
     """Empty: no task."""
@@ -513,6 +548,10 @@ class SessionOpened(_message.Message):
     """Whose session it is; empty: the server knew no tenants."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def tool_shaping(self) -> Global___ToolShaping:
+        """Unset: the tools are shown as they are."""
+
     def __init__(
         self,
         *,
@@ -523,10 +562,11 @@ class SessionOpened(_message.Message):
         lease_seconds: _builtins.float = ...,
         request_id: _builtins.str = ...,
         tenant: _builtins.str = ...,
+        tool_shaping: Global___ToolShaping | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["tool_shaping", b"tool_shaping"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["argument_rule", b"argument_rule", "env_id", b"env_id", "labels", b"labels", "lease_seconds", b"lease_seconds", "request_id", b"request_id", "task_id", b"task_id", "tenant", b"tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["argument_rule", b"argument_rule", "env_id", b"env_id", "labels", b"labels", "lease_seconds", b"lease_seconds", "request_id", b"request_id", "task_id", b"task_id", "tenant", b"tenant", "tool_shaping", b"tool_shaping"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -594,6 +634,7 @@ class EpisodeStarted(_message.Message):
     INFO_FIELD_NUMBER: _builtins.int
     STATE_HASH_FIELD_NUMBER: _builtins.int
     FORKED_FROM_FIELD_NUMBER: _builtins.int
+    TOOL_SHAPING_FIELD_NUMBER: _builtins.int
     env_id: _builtins.str
     env_version: _builtins.str
     """Where the environment's code came from, for instance "railgym 0.1.0" or
@@ -626,6 +667,10 @@ class EpisodeStarted(_message.Message):
     def forked_from(self) -> Global___ForkOrigin:
         """Set in a fork: the steps up to this one were copied from that episode."""
 
+    @_builtins.property
+    def tool_shaping(self) -> Global___ToolShaping:
+        """Of the session; unset: the tools are shown as they are."""
+
     def __init__(
         self,
         *,
@@ -644,10 +689,11 @@ class EpisodeStarted(_message.Message):
         info: _abc.Mapping[_builtins.str, _space_pb2.Value] | None = ...,
         state_hash: _builtins.bytes = ...,
         forked_from: Global___ForkOrigin | None = ...,
+        tool_shaping: Global___ToolShaping | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["forked_from", b"forked_from", "generator", b"generator", "generator_state_json", b"generator_state_json", "observation", b"observation", "seed", b"seed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["forked_from", b"forked_from", "generator", b"generator", "generator_state_json", b"generator_state_json", "observation", b"observation", "seed", b"seed", "tool_shaping", b"tool_shaping"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["argument_rule", b"argument_rule", "env_id", b"env_id", "env_version", b"env_version", "forked_from", b"forked_from", "generator", b"generator", "generator_state_json", b"generator_state_json", "info", b"info", "labels", b"labels", "observation", b"observation", "options_json", b"options_json", "seed", b"seed", "server_version", b"server_version", "state_hash", b"state_hash", "task_id", b"task_id", "task_sha256", b"task_sha256", "tools_sha256", b"tools_sha256"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["argument_rule", b"argument_rule", "env_id", b"env_id", "env_version", b"env_version", "forked_from", b"forked_from", "generator", b"generator", "generator_state_json", b"generator_state_json", "info", b"info", "labels", b"labels", "observation", b"observation", "options_json", b"options_json", "seed", b"seed", "server_version", b"server_version", "state_hash", b"state_hash", "task_id", b"task_id", "task_sha256", b"task_sha256", "tool_shaping", b"tool_shaping", "tools_sha256", b"tools_sha256"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_generator: _TypeAlias = _typing.Literal["seed", "generator_state_json"]  # noqa: Y015
     _WhichOneofArgType_generator: _TypeAlias = _typing.Literal["generator", b"generator"]  # noqa: Y015

@@ -302,6 +302,26 @@ class EpisodeScore(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class VerdictEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.bool
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.bool = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     EPISODE_ID_FIELD_NUMBER: _builtins.int
     ENV_ID_FIELD_NUMBER: _builtins.int
     TASK_ID_FIELD_NUMBER: _builtins.int
@@ -316,6 +336,15 @@ class EpisodeScore(_message.Message):
     REWARD_FIELD_NUMBER: _builtins.int
     FIRST_FAULT_FIELD_NUMBER: _builtins.int
     METRICS_FIELD_NUMBER: _builtins.int
+    TASK_SHA256_FIELD_NUMBER: _builtins.int
+    INVALID_REASON_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    VERDICT_FIELD_NUMBER: _builtins.int
+    FAULT_FIELD_NUMBER: _builtins.int
+    TOOLS_USED_FIELD_NUMBER: _builtins.int
+    MODELS_FIELD_NUMBER: _builtins.int
+    TEMPERATURE_FIELD_NUMBER: _builtins.int
+    PRICE_SOURCE_FIELD_NUMBER: _builtins.int
     episode_id: _builtins.str
     env_id: _builtins.str
     task_id: _builtins.str
@@ -334,11 +363,39 @@ class EpisodeScore(_message.Message):
     """Sum of the recomputed rewards; unset wherever `valid` is false."""
     first_fault: _builtins.str
     """"understanding", "selection", "interpretation" or "convergence"; empty: none."""
+    task_sha256: _builtins.str
+    """Of the task, as recorded; empty: no task."""
+    invalid_reason: _builtins.str
+    """Why `valid` is false, for instance "api_error"; empty where it is true."""
+    steps: _builtins.int
+    """Steps that were replayed."""
+    fault: _builtins.str
+    """The code of the first step with a fault; empty: none."""
+    temperature: _builtins.float
+    """As claimed; unset where nothing was, or where calls differ."""
+    price_source: _builtins.str
+    """The price table behind the metric "cost_usd", by name and date; "none" where
+    there is no such metric.
+    """
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """By name; a metric that does not apply is absent."""
+        """By name; a metric that does not apply is absent. Those of tokens, cost, latency
+        and retries rest on the client's claims.
+        """
+
+    @_builtins.property
+    def verdict(self) -> _containers.ScalarMap[_builtins.str, _builtins.bool]:
+        """By validator, whether it held; empty where the end was not judged."""
+
+    @_builtins.property
+    def tools_used(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The tools that were called, each once, in the order of their first calls."""
+
+    @_builtins.property
+    def models(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelUsage]:
+        """What the client claims of its models."""
 
     def __init__(
         self,
@@ -357,18 +414,92 @@ class EpisodeScore(_message.Message):
         reward: _builtins.float | None = ...,
         first_fault: _builtins.str = ...,
         metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        task_sha256: _builtins.str = ...,
+        invalid_reason: _builtins.str = ...,
+        steps: _builtins.int = ...,
+        verdict: _abc.Mapping[_builtins.str, _builtins.bool] | None = ...,
+        fault: _builtins.str = ...,
+        tools_used: _abc.Iterable[_builtins.str] | None = ...,
+        models: _abc.Iterable[Global___ModelUsage] | None = ...,
+        temperature: _builtins.float | None = ...,
+        price_source: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "_success", b"_success", "reward", b"reward", "success", b"success"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "_success", b"_success", "_temperature", b"_temperature", "reward", b"reward", "success", b"success", "temperature", b"temperature"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "_success", b"_success", "detail", b"detail", "end_reason", b"end_reason", "env_id", b"env_id", "episode_id", b"episode_id", "first_fault", b"first_fault", "labels", b"labels", "level", b"level", "metrics", b"metrics", "outcome", b"outcome", "reward", b"reward", "step", b"step", "success", b"success", "task_id", b"task_id", "valid", b"valid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "_success", b"_success", "_temperature", b"_temperature", "detail", b"detail", "end_reason", b"end_reason", "env_id", b"env_id", "episode_id", b"episode_id", "fault", b"fault", "first_fault", b"first_fault", "invalid_reason", b"invalid_reason", "labels", b"labels", "level", b"level", "metrics", b"metrics", "models", b"models", "outcome", b"outcome", "price_source", b"price_source", "reward", b"reward", "step", b"step", "steps", b"steps", "success", b"success", "task_id", b"task_id", "task_sha256", b"task_sha256", "temperature", b"temperature", "tools_used", b"tools_used", "valid", b"valid", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__reward: _TypeAlias = _typing.Literal["reward"]  # noqa: Y015
     _WhichOneofArgType__reward: _TypeAlias = _typing.Literal["_reward", b"_reward"]  # noqa: Y015
     _WhichOneofReturnType__success: _TypeAlias = _typing.Literal["success"]  # noqa: Y015
     _WhichOneofArgType__success: _TypeAlias = _typing.Literal["_success", b"_success"]  # noqa: Y015
+    _WhichOneofReturnType__temperature: _TypeAlias = _typing.Literal["temperature"]  # noqa: Y015
+    _WhichOneofArgType__temperature: _TypeAlias = _typing.Literal["_temperature", b"_temperature"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__reward) -> _WhichOneofReturnType__reward | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__success) -> _WhichOneofReturnType__success | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__temperature) -> _WhichOneofReturnType__temperature | None: ...
 
 Global___EpisodeScore: _TypeAlias = EpisodeScore  # noqa: Y015
+
+@_typing.final
+class ModelUsage(_message.Message):
+    """What a client claims to have used of one model. No token is counted twice, but
+    `reasoning` is a part of `output`.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROVIDER_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    CALLS_FIELD_NUMBER: _builtins.int
+    UNMETERED_FIELD_NUMBER: _builtins.int
+    INPUT_FIELD_NUMBER: _builtins.int
+    CACHE_READ_FIELD_NUMBER: _builtins.int
+    CACHE_WRITE_5M_FIELD_NUMBER: _builtins.int
+    CACHE_WRITE_1H_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
+    REASONING_FIELD_NUMBER: _builtins.int
+    SMALLEST_PROMPT_FIELD_NUMBER: _builtins.int
+    LARGEST_PROMPT_FIELD_NUMBER: _builtins.int
+    provider: _builtins.str
+    model: _builtins.str
+    calls: _builtins.int
+    """That brought an answer."""
+    unmetered: _builtins.int
+    """Of these, calls of which it is not known what they used."""
+    input: _builtins.int
+    cache_read: _builtins.int
+    cache_write_5m: _builtins.int
+    cache_write_1h: _builtins.int
+    output: _builtins.int
+    reasoning: _builtins.int
+    smallest_prompt: _builtins.int
+    """Tokens of the smallest and of the largest prompt, cached ones included: some
+    prices depend on it.
+    """
+    largest_prompt: _builtins.int
+    def __init__(
+        self,
+        *,
+        provider: _builtins.str = ...,
+        model: _builtins.str = ...,
+        calls: _builtins.int = ...,
+        unmetered: _builtins.int = ...,
+        input: _builtins.int = ...,
+        cache_read: _builtins.int = ...,
+        cache_write_5m: _builtins.int = ...,
+        cache_write_1h: _builtins.int = ...,
+        output: _builtins.int = ...,
+        reasoning: _builtins.int = ...,
+        smallest_prompt: _builtins.int = ...,
+        largest_prompt: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_read", b"cache_read", "cache_write_1h", b"cache_write_1h", "cache_write_5m", b"cache_write_5m", "calls", b"calls", "input", b"input", "largest_prompt", b"largest_prompt", "model", b"model", "output", b"output", "provider", b"provider", "reasoning", b"reasoning", "smallest_prompt", b"smallest_prompt", "unmetered", b"unmetered"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelUsage: _TypeAlias = ModelUsage  # noqa: Y015
