@@ -45,11 +45,18 @@ def play_gold(task: Task, registry: Registry) -> tuple[Episode, list[Reply]]:
 
 
 def _answer(text: str, env: StatefulEnv, task: Task) -> str:
-    if text != "$expected":
+    name, dot, part = text.partition(".")
+    if name != "$expected":
         return text
     if task.expected is None or not isinstance(env, ToolEnv):
         raise GoldError('"$expected" stands in the gold of a task that expects nothing')
     expected = env.reference(task.expected)
+    if dot:
+        if not isinstance(expected, dict) or part not in expected:
+            raise GoldError(f"{text!r} stands in gold, and no {part!r} in what is expected")
+        expected = expected[part]
+    if isinstance(expected, dict):
+        return canonical_json(expected)
     if isinstance(expected, list):
         return ", ".join(str(item) for item in expected) or "none"
     return str(expected)

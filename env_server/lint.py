@@ -106,5 +106,5 @@ def _reward(task: Task, registry: Registry, agent: Agent) -> float:
     seed = int(task.sha256[:8], 16)
     space = ToolSpace(episode.tools)
     briefing = Briefing(task.instruction, space, episode.start.observation, {}, seed)
-    last = play(agent(briefing), lambda a: episode.step(episode.latest + 1, a).transition)
+    last = play(agent(briefing), lambda m: episode.step(episode.latest + 1, m.action).transition)
     return last.reward

@@ -46,7 +46,8 @@ class GoldFinal(_Data):
     """The answer of the gold solution.
 
     Attributes:
-        final: The text; "$expected" stands for the expected value.
+        final: The text; "$expected" stands for the expected value, "$expected.NAME" for a part of
+            it. An object is written as JSON.
     """
 
     final: str

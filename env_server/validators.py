@@ -100,10 +100,28 @@ def answer_set(ending: Ending) -> bool:
     return set(items) == expected and len(items) == len(expected)
 
 
-def state_equals(ending: Ending, field: str | None = None) -> bool:
-    """The state, or one field of it, is the expected value."""
+def answer_fields(ending: Ending, part: str | None = None) -> bool:
+    """The answer is a JSON object that has at least the expected fields, with their values.
+
+    Texts are equal as in `answer_equals`, numbers by value, lists in any order.
+
+    Args:
+        ending: The end of the episode.
+        part: Of the expected value; None: all of it.
+    """
+    expected = ending.expected if part is None else ending.expected[part]
+    try:
+        answer = parse_object(ending.answer or "")
+    except (BadJson, BrokenJson):
+        return False
+    return all(name in answer and _same(answer[name], v) for name, v in expected.items())
+
+
+def state_equals(ending: Ending, field: str | None = None, part: str | None = None) -> bool:
+    """The state, or one field of it, is the expected value, or one part of that."""
     state = ending.state()
-    return bool((state if field is None else state[field]) == ending.expected)
+    expected = ending.expected if part is None else ending.expected[part]
+    return bool((state if field is None else state[field]) == expected)
 
 
 def must_call(ending: Ending, any_of: Sequence[str], at_least: int = 1) -> bool:
@@ -138,6 +156,7 @@ VALIDATORS: dict[str, Validator] = {
         answer_number,
         answer_yes_no,
         answer_set,
+        answer_fields,
         state_equals,
         must_call,
         must_not_call,
@@ -175,6 +194,25 @@ def _has_fields(ending: Ending, fields: Sequence[str]) -> bool:
         return set(fields) <= set(parse_object(ending.answer or ""))
     except (BadJson, BrokenJson):
         return False
+
+
+def _same(got: Any, expected: Any) -> bool:
+    """Whether two JSON values mean the same; a boolean is no number, and nothing is null but it."""
+    if isinstance(expected, list):
+        return isinstance(got, list) and _same_items(got, expected)
+    if isinstance(expected, str):
+        return isinstance(got, str) and plain(got) == plain(expected)
+    return isinstance(got, bool) == isinstance(expected, bool) and bool(got == expected)
+
+
+def _same_items(got: Sequence[Any], expected: Sequence[Any]) -> bool:
+    rest = list(got)
+    for item in expected:
+        place = next((i for i, other in enumerate(rest) if _same(other, item)), None)
+        if place is None:
+            return False
+        del rest[place]
+    return not rest
 
 
 def plain(text: str) -> str:

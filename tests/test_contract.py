@@ -33,6 +33,7 @@ TOOL_IDS = [env_id for env_id in ENV_IDS if not REGISTRY.env(env_id).is_plain]
 
 DRAWN = {
     "railgym/MultiverseMath-v1": {"universe": "episode"},
+    "railgym/Orders-v1": {"world": "episode", "customers": 20},
     "railgym/Relational-v1": {"world": "episode", "users": 20},
 }
 """Options under which an environment's seed decides; the others always follow their seed."""
@@ -434,7 +435,9 @@ def test_scripted_agents_end_every_episode_in_the_same_way_each_time(env_id, age
     def played(seed):
         episode = begin(env_id)
         briefing = Briefing("", episode.env.action_space, episode.start.observation, {}, seed)
-        last = play(agent(briefing), lambda a: episode.step(episode.latest + 1, a).transition)
+        last = play(
+            agent(briefing), lambda m: episode.step(episode.latest + 1, m.action).transition
+        )
         assert last.terminated or last.truncated
         assert episode.end is not None
         return repr(episode.actions)

@@ -20,6 +20,7 @@ from env_server.tasks import LEVELS, Task, bundled_tasks
 
 FOLDERS = {
     "railgym/MultiverseMath-v1": "multiverse_math",
+    "railgym/Orders-v1": "orders",
     "railgym/Typewriter-v1": "typewriter",
     "railgym/TypewriterKeys-v1": "typewriter_keys",
 }

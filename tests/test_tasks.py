@@ -256,7 +256,7 @@ UNSOUND = {
     ),
     "a validator with a wrong parameter": (
         {"validators": [{"name": "state_equals", "feild": "paper"}]},
-        "validator state_equals: expected field; got feild",
+        "validator state_equals: expected field, part; got feild",
     ),
     "a validator without a parameter that it needs": (
         {"validators": [{"name": "max_calls"}]},

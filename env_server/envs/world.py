@@ -1,7 +1,8 @@
 """Worlds: sets of tables that many episodes read and none writes.
 
 Sessions in equal worlds share one `World`, which keeps the answers of its reads. The tables
-themselves stand in DuckDB, each world in a database of its own. Worlds know nothing of tools.
+themselves stand in DuckDB, each world in a database of its own. An environment that changes
+something keeps its changes beside the world. Worlds know nothing of tools.
 """
 
 from __future__ import annotations
@@ -9,15 +10,15 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from functools import cached_property, lru_cache, partial
 from threading import Lock
-from typing import Any, Literal, NamedTuple, Self, TypeAlias
+from typing import Any, Generic, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
 import duckdb
 
 from env_server.arguments import canonical_json
-from env_server.envs.world_tables import draw_tables, reference_tables
+from env_server.envs.world_tables import Tables, draw_tables, reference_tables
 
 MAX_WORLDS = 256
 """Worlds whose tables are loaded, and worlds that are kept for the next session."""
@@ -26,6 +27,7 @@ MAX_ANSWERS = 512
 """Reads whose answers a world keeps."""
 
 Rows: TypeAlias = list[tuple[Any, ...]]
+Name = TypeVar("Name", bound=Hashable)
 
 _CONFIG: dict[str, Any] = {
     "threads": 1,
@@ -55,25 +57,34 @@ class Key(NamedTuple):
     users: int
 
 
-class Database:
-    """The DuckDB instance that holds the tables of worlds. Safe to use from many threads.
+class Database(Generic[Name]):
+    """The DuckDB instance that holds the tables of worlds of one kind. For many threads.
 
     Worlds that were not read for long are dropped, and loaded again when they are: their tables
     follow from their keys.
     """
 
-    def __init__(self) -> None:
-        """Makes an instance that opens with its first read."""
+    def __init__(self, schema: Mapping[str, str], draw: Callable[[Name], Any]) -> None:
+        """Makes an instance that opens with its first read.
+
+        Args:
+            schema: Columns by table, as SQL.
+            draw: Makes the tables of a world from its key: an object with a list of rows for each.
+        """
+        self.schema = schema
+        self.check_select = lru_cache(maxsize=4_096)(self._check_select)
+        self.open = lru_cache(maxsize=MAX_WORLDS)(self._open)
+        self._draw = draw
         self._lock = Lock()
-        self._names: OrderedDict[Key, str] = OrderedDict()
+        self._names: OrderedDict[Name, str] = OrderedDict()
         self._numbers = itertools.count(1)
-        self._used: Key | None = None
+        self._used: Name | None = None
 
     @cached_property
     def _connection(self) -> duckdb.DuckDBPyConnection:
         return duckdb.connect(":memory:", config=_CONFIG)
 
-    def read(self, key: Key, sql: str, *parameters: object) -> Rows:
+    def read(self, key: Name, sql: str, *parameters: object) -> Rows:
         """Runs a query on the tables of one world, where it can write nothing.
 
         Raises:
@@ -87,8 +98,11 @@ class Database:
             finally:
                 self._connection.execute("ROLLBACK")
 
-    def check_select(self, sql: str) -> None:
-        """Makes sure that SQL is one SELECT over the tables of a world.
+    def _open(self, key: Name) -> World:
+        return World(self, key)
+
+    def _check_select(self, sql: str) -> None:
+        """Makes sure that SQL is one SELECT over the tables of a world; asked once for each text.
 
         Raises:
             ValueError: It is something else.
@@ -100,12 +114,12 @@ class Database:
             if kinds != ["SELECT"]:
                 raise ValueError(f"expected one SELECT, got {', '.join(kinds) or 'nothing'}")
             names = self._connection.get_table_names(sql, qualified=True)
-        foreign = {name.partition(" AS ")[0] for name in names} - set(_SCHEMA)
+        foreign = {name.partition(" AS ")[0] for name in names} - set(self.schema)
         if foreign:
-            expected, got = ", ".join(_SCHEMA), ", ".join(sorted(foreign))
+            expected, got = ", ".join(self.schema), ", ".join(sorted(foreign))
             raise ValueError(f"expected the tables {expected}; got {got}")
 
-    def _use(self, key: Key) -> None:
+    def _use(self, key: Name) -> None:
         if key not in self._names:
             self._load(key)
         self._names.move_to_end(key)
@@ -116,12 +130,12 @@ class Database:
             _, name = self._names.popitem(last=False)
             self._connection.execute(f"DETACH {name}")
 
-    def _load(self, key: Key) -> None:
-        tables = reference_tables() if key.seed is None else draw_tables(key.seed, key.users)
+    def _load(self, key: Name) -> None:
+        tables = self._draw(key)
         name = f"world_{next(self._numbers)}"
         self._connection.execute(f"ATTACH ':memory:' AS {name} (BLOCK_SIZE 16384)")
         self._connection.execute("BEGIN TRANSACTION")
-        for table, columns in _SCHEMA.items():
+        for table, columns in self.schema.items():
             self._connection.execute(f"CREATE TABLE {name}.{table} ({columns})")
             if rows := getattr(tables, table):
                 self._fill(f"{name}.{table}", rows)
@@ -143,9 +157,10 @@ class World:
             The answers to the latest 512 reads are kept.
     """
 
-    def __init__(self, key: Key) -> None:
+    def __init__(self, database: Database[Any], key: Hashable) -> None:
         """Makes a world whose tables are loaded with the first read."""
-        self._read: Callable[..., Rows] = partial(_DATABASE.read, key)
+        self._database = database
+        self._read: Callable[..., Rows] = partial(database.read, key)
         self.rows: Callable[..., Rows] = lru_cache(maxsize=MAX_ANSWERS)(self._read)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -154,7 +169,9 @@ class World:
 
     def state(self) -> dict[str, Any]:
         """The tables: by name, a list of rows in the order of their ids."""
-        reads = {table: f"SELECT {table} FROM {table} ORDER BY ALL" for table in _SCHEMA}
+        reads = {
+            table: f"SELECT {table} FROM {table} ORDER BY ALL" for table in self._database.schema
+        }
         return {table: [row for (row,) in self._read(sql)] for table, sql in reads.items()}
 
     @cached_property
@@ -168,16 +185,25 @@ class World:
         Raises:
             ValueError: It cannot be computed.
         """
+        values = self.column(sql)
+        if not values:
+            raise ValueError(f"{sql!r} gives 0 rows of 1; expected rows of one")
+        return values[0] if len(values) == 1 else values
+
+    def column(self, sql: str) -> list[Any]:
+        """The values of a SELECT of one column that a task's author asks for.
+
+        Raises:
+            ValueError: It is no such SELECT over the world's tables, or gives no JSON values.
+        """
         try:
-            _check_select(sql)
+            self._database.check_select(sql)
             rows = self.rows(sql)
         except duckdb.Error as e:
             raise ValueError(f"{sql!r} fails: {e}") from None
-        if not rows or len(rows[0]) != 1:
-            columns = len(rows[0]) if rows else 1
-            raise ValueError(f"{sql!r} gives {len(rows)} rows of {columns}; expected rows of one")
-        values = [_json(value) for (value,) in rows]
-        return values[0] if len(values) == 1 else values
+        if rows and len(rows[0]) != 1:
+            raise ValueError(f"{sql!r} gives {len(rows)} rows of {len(rows[0])}; expected one")
+        return [_json(value) for (value,) in rows]
 
 
 def _json(value: Any) -> Any:
@@ -189,15 +215,11 @@ def _json(value: Any) -> Any:
     raise ValueError(f"expected a JSON value, got {type(value).__name__} {value}: cast it in SQL")
 
 
-_DATABASE = Database()
-
-_check_select = lru_cache(maxsize=4_096)(_DATABASE.check_select)
-"""Checks the SQL of a task once, however many episodes it judges."""
+def _tables(key: Key) -> Tables:
+    return reference_tables() if key.seed is None else draw_tables(key.seed, key.users)
 
 
-@lru_cache(maxsize=MAX_WORLDS)
-def _world(key: Key) -> World:
-    return World(key)
+_DATABASE = Database(_SCHEMA, _tables)
 
 
 def open_world(choice: Literal["reference"] | int, users: int) -> World:
@@ -207,4 +229,4 @@ def open_world(choice: Literal["reference"] | int, users: int) -> World:
         choice: "reference", or a number of 0 or more.
         users: How many a drawn world has.
     """
-    return _world(Key(None, 0) if choice == "reference" else Key(choice, users))
+    return _DATABASE.open(Key(None, 0) if choice == "reference" else Key(choice, users))

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from env_server.generate import math, relational, typewriter
+from env_server.generate import math, orders, relational, typewriter
 
 Generator: TypeAlias = Callable[[int, int, str], list[dict[str, Any]]]
 
 GENERATORS: dict[str, Generator] = {
     math.ENV_ID: math.generate,
+    orders.ENV_ID: orders.generate,
     relational.ENV_ID: relational.generate,
     typewriter.ENV_ID: typewriter.generate,
     typewriter.KEYS_ENV_ID: typewriter.generate_keys,

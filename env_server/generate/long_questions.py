@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from env_server.envs.world_tables import User
 from env_server.generate.questions import CLOCK, DEGREES, HOMES, TASTES, WEATHER, richest
-from env_server.generate.walk import Found, Question, Scene, place_of_highest
+from env_server.generate.steps import Found
+from env_server.generate.walk import Question, Scene, place_of_highest
 
 
 def calories_of_many_foods(scene: Scene) -> Question:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from itertools import combinations
 
 from env_server.envs.world_tables import User
-from env_server.generate.walk import Found, Question, Scene, place_of_highest
+from env_server.generate.steps import Found
+from env_server.generate.walk import Question, Scene, place_of_highest
 
 WEATHER = ("get_current_weather_for_location", "get_weather_at_location")
 

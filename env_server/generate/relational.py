@@ -16,7 +16,8 @@ from env_server.envs.relational import Relational
 from env_server.generate import long_questions as long
 from env_server.generate import questions as short
 from env_server.generate.row import Row, generated_id, generator_for, row
-from env_server.generate.walk import AnswerKind, Question, Scene, Unfit
+from env_server.generate.steps import Unfit
+from env_server.generate.walk import AnswerKind, Question, Scene
 from env_server.validators import plain
 
 ENV_ID = "railgym/Relational-v1"

@@ -7,23 +7,17 @@ is made twice, and one search serves for all users that it shows, so that no sho
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import combinations
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from env_server.arguments import canonical_json
 from env_server.envs.relational import Relational
 from env_server.envs.world_tables import Food, Location, Tables, User, draw_tables
-
-T = TypeVar("T")
+from env_server.generate.steps import Draw, Found, Steps, Unfit
 
 AnswerKind: TypeAlias = Literal["text", "number", "time", "list", "yes_no"]
-
-
-class Unfit(Exception):
-    """A world does not hold what a question asks about."""
 
 
 class Question(NamedTuple):
@@ -44,44 +38,13 @@ class Question(NamedTuple):
     may_be_unknown: bool = False
 
 
-class Found(NamedTuple):
-    """A value that a walk has come to: what call `step` returned at `path`."""
-
-    value: Any
-    step: int
-    path: tuple[str | int, ...] = ()
-
-    def part(self, *path: str | int) -> Found:
-        """A part of the value."""
-        value = self.value
-        for key in path:
-            value = value[key]
-        return Found(value, self.step, (*self.path, *path))
-
-    def parts(self) -> list[Found]:
-        """Each item of a list."""
-        return [self.part(place) for place in range(len(self.value))]
-
-
-class Walk:
-    """Plays a world and keeps its calls, as they stand in the gold solution of a task."""
+class Walk(Steps):
+    """Plays a world and keeps its calls."""
 
     def __init__(self, env: Relational) -> None:
         """Begins in a world that was just reset."""
-        self.calls: list[dict[str, Any]] = []
-        self._env = env
-        self._known: dict[str, Found] = {}
-
-    def ask(self, tool: str, **arguments: Found | int | str) -> Found:
-        """Calls a tool, unless the same call was made before."""
-        plain = {k: v.value if isinstance(v, Found) else v for k, v in arguments.items()}
-        key = canonical_json([tool, plain])
-        if key not in self._known:
-            result = self._env.TOOLS[tool].method(self._env, **plain)
-            written = {k: _reference(v) for k, v in arguments.items()}
-            self.calls.append({"tool": tool, "arguments": written})
-            self._known[key] = Found(result, len(self.calls))
-        return self._known[key]
+        super().__init__(env)
+        self._search = env.find_users_by_name
 
     def find_location(self, location: Location) -> Found:
         """Comes to the id of a location, whose city is no other's."""
@@ -104,7 +67,7 @@ class Walk:
             for searched in combinations([*texts, ""], count):
                 shown: dict[int, tuple[str, int]] = {}
                 for text in searched:
-                    hits = self._env.find_users_by_name(text)
+                    hits = self._search(text)
                     shown.update({hit["id"]: (text, place) for place, hit in enumerate(hits)})
                 if all(user.id in shown for user in users):
                     return [self._pick(*shown[user.id]) for user in users]
@@ -114,7 +77,7 @@ class Walk:
         return self.ask("find_users_by_name", name=text).part(place, "id")
 
 
-class Scene:
+class Scene(Draw):
     """A drawn world to ask about.
 
     Attributes:
@@ -127,30 +90,7 @@ class Scene:
         env.reset(options={"world": seed, "users": users})
         self.tables: Tables = draw_tables(seed, users)
         self.walk = Walk(env)
-        self._rng = rng
-
-    def pick(self, pool: Iterable[T]) -> T:
-        """Draws one item.
-
-        Raises:
-            Unfit: There is none.
-        """
-        return self.pick_some(pool, 1)[0]
-
-    def pick_some(self, pool: Iterable[T], count: int) -> list[T]:
-        """Draws different items.
-
-        Raises:
-            Unfit: There are not so many.
-        """
-        items = list(pool)
-        if len(items) < count:
-            raise Unfit(f"{count} items wanted, {len(items)} there")
-        return [items[int(place)] for place in self._rng.permutation(len(items))[:count]]
-
-    def between(self, fewest: int, most: int) -> int:
-        """Draws a whole number, both bounds included."""
-        return int(self._rng.integers(fewest, most + 1))
+        super().__init__(rng)
 
     def only_bearers(self) -> list[User]:
         """The users whose name nobody else has."""
@@ -182,10 +122,3 @@ def place_of_highest(values: Sequence[int | None]) -> int:
     if not known or known.count(max(known)) > 1:
         raise Unfit("no value is higher than all others")
     return values.index(max(known))
-
-
-def _reference(argument: Found | int | str) -> Any:
-    if not isinstance(argument, Found):
-        return argument
-    reference: dict[str, Any] = {"$step": argument.step}
-    return {**reference, "path": list(argument.path)} if argument.path else reference
