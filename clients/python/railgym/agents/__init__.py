@@ -5,12 +5,27 @@ a function that is given the latest transition (None at first) and returns the n
 
     def echo(briefing):
         return lambda seen: railgym.Final(briefing.instruction)
+
+Or it is one class, whose instances are such policies:
+
+    class Typist:
+        def __init__(self, briefing):
+            self.rest = list(briefing.instruction.split('"')[1])
+
+        def __call__(self, seen):
+            if not self.rest:
+                return railgym.Final()
+            return railgym.call("type_letter", letter=self.rest.pop(0))
+
+`railgym run --agent my_module:Typist` plays either. Agents that ask a model are found by
+`railgym.agents.models.find`. A policy that wants its turns, or what it says of its model, to stand
+in the log returns a `Move` in place of an action.
 """
 
 from __future__ import annotations
 
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import gymnasium
@@ -38,11 +53,43 @@ class Briefing(NamedTuple):
     seed: int
 
 
-Policy: TypeAlias = Callable[[Transition | None], Action]
+class Move(NamedTuple):
+    """An action, and what its agent says of it.
+
+    Attributes:
+        action: The action.
+        turn: The model's turn that held it, from 1; 0: not said.
+        claim: Written into the log before the step; JSON values by name. Of a model's turn, the
+            first move has the claim of the call that made it, and the others have none.
+    """
+
+    action: Action
+    turn: int = 0
+    claim: Mapping[str, Any] | None = None
+
+
+Policy: TypeAlias = Callable[[Transition | None], Action | Move]
 Agent: TypeAlias = Callable[[Briefing], Policy]
 
 
-def play(policy: Policy, step: Callable[[Action], Transition]) -> Transition:
+class ModelFailed(Exception):
+    """A model could not be asked, or not any more: the trial says nothing of the agent.
+
+    Attributes:
+        claim: Of the call that failed, for the log; None: there is nothing to say.
+    """
+
+    def __init__(self, message: str, claim: Mapping[str, Any] | None = None) -> None:
+        """Keeps the claim beside the message."""
+        super().__init__(message)
+        self.claim = claim
+
+
+class RunStopped(ModelFailed):
+    """No other trial would fare better, for instance because the key is wrong: the run ends."""
+
+
+def play(policy: Policy, step: Callable[[Move], Transition]) -> Transition:
     """Lets a policy act until the episode ends.
 
     Args:
@@ -54,7 +101,8 @@ def play(policy: Policy, step: Callable[[Action], Transition]) -> Transition:
     """
     seen: Transition | None = None
     while seen is None or not (seen.terminated or seen.truncated):
-        seen = step(policy(seen))
+        picked = policy(seen)
+        seen = step(picked if isinstance(picked, Move) else Move(picked))
     return seen
 
 
