@@ -1,5 +1,6 @@
 """Plays episodes in process and logs them as a server does; and rewrites logs, as a cheat would."""
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from pathlib import Path
@@ -19,7 +20,10 @@ NUMBERS = count(1)
 
 
 class Play(NamedTuple):
-    """An episode to be played; `end` says how it ends where it does not by itself."""
+    """An episode to be played; `end` says how it ends where it does not by itself.
+
+    `turns` has the turn of each step, `claims` what was claimed: each before its turn's first step.
+    """
 
     task: Task | None
     actions: Sequence[Action]
@@ -28,6 +32,8 @@ class Play(NamedTuple):
     env_id: str = ""
     options: dict[str, Any] | None = None
     fault: str = ""
+    turns: Sequence[int] = ()
+    claims: Sequence[dict[str, Any]] = ()
 
 
 def gold(task: Task, registry: Registry) -> list[Action]:
@@ -84,15 +90,22 @@ def _records(chain: Chain, play: Play, registry: Registry) -> Iterable[bytes]:
     name = f"{chain.session_id}.1"
     yield chain.record(session_opened=pb.SessionOpened(env_id=env_id, labels=play.labels))
     yield chain.record(name, episode_started=codec.started_event(episode, entry, play.labels))
+    claims = list(play.claims)
     for number, action in enumerate(play.actions, start=1):
+        turn = play.turns[number - 1] if play.turns else 0
+        while claims and claims[0].get("turn", 0) <= turn:
+            yield chain.record(name, agent_claim=_claim(claims.pop(0)))
         reply = episode.step(number, action)
         space = None if not entry.is_plain else episode.env.action_space
         taken = pb.StepTaken(
             step=number,
+            turn=turn,
             action=wire.action_to_proto(action, space),
             transition=codec.reply_to_proto(reply, episode.env),
         )
         yield chain.record(name, step_taken=taken)
+    for claim in claims:
+        yield chain.record(name, agent_claim=_claim(claim))
     if play.fault:
         yield chain.record(name, server_fault=pb.ServerFault(error=play.fault))
     if end := episode.end or play.end:
@@ -100,6 +113,10 @@ def _records(chain: Chain, play: Play, registry: Registry) -> Iterable[bytes]:
         ended = pb.EpisodeEnded(reason=reason, state_hash=episode.state_hash)
         yield chain.record(name, episode_ended=ended)
     yield chain.record(session_closed=pb.SessionClosed())
+
+
+def _claim(claim: dict[str, Any]) -> pb.AgentClaim:
+    return pb.AgentClaim(claim_json=json.dumps(claim))
 
 
 def rewrite(

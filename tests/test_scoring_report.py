@@ -2,9 +2,13 @@
 
 import ast
 import base64
+import gzip
+import hashlib
 import io
+import json
 import re
 from html.parser import HTMLParser
+from importlib.resources import files
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,12 +19,15 @@ from rich.console import Console
 import env_server
 from env_server.registry import Registry
 from env_server.scoring import langchain, report
+from env_server.scoring.pictures import pictures
+from env_server.scoring.published import beside, published
 from env_server.scoring.report import render_report, write_report
 from env_server.scoring.score import score_log
 from env_server.scoring.summary import summarise
 from env_server.scoring.table import tables
 
 EVIL = "<img src=x onerror=alert(1)>[red]\x1b[31m{{ 7 * 7 }}$\\frac$"
+PUBLISHED = [67, 65, 58, 57, 56, 55, 49, 36, 16]  # successes of 81
 DOG = make_task(tags=["langchain_steps:type_letter,type_letter,type_letter"])
 EASY = make_task(task_id="test/easy", level="L1")
 REGISTRY = Registry({task.task_id: task for task in (DOG, EASY)})
@@ -45,6 +52,7 @@ def summary(tmp_path_factory):
 class Page(HTMLParser):
     def __init__(self, text):
         super().__init__()
+        self.source = text
         self.tags, self.attributes, self.text = [], [], ""
         self.feed(text)
 
@@ -81,28 +89,49 @@ def test_an_empty_log_has_a_table_and_a_report():
     assert "The log holds no episode." in render_report(nothing, "none")
 
 
-def test_a_report_loads_and_runs_nothing(page):
-    assert not {"script", "link", "iframe", "object", "embed", "form", "a"} & set(page.tags)
+def test_a_report_loads_nothing_and_runs_one_script_of_ours(page):
+    assert not {"link", "iframe", "object", "embed", "form", "a"} & set(page.tags)
     assert not [name for _, name, _ in page.attributes if name.startswith("on")]
     sources = [value for _, name, value in page.attributes if name in ("src", "href")]
     assert sources
     assert all(value.startswith("data:image/svg+xml;base64,") for value in sources)
+    data = [value for tag, name, value in page.attributes if (tag, name) == ("script", "type")]
+    assert set(data) == {"application/gzip"}
+    assert page.tags.count("script") == len(data) + 1
     policy = next(
         value for _, name, value in page.attributes if name == "content" and "src" in value
     )
+    script = (files("env_server.scoring") / "templates" / "report.js").read_bytes()
+    digest = base64.b64encode(hashlib.sha256(script).digest()).decode()
     assert policy.startswith("default-src 'none'")
+    assert f"script-src 'sha256-{digest}';" in policy
+    assert policy.count("script-src") == 1
+    assert f"<script>{script.decode()}</script>" in page.source
 
 
 def test_a_report_shows_text_from_a_log_as_text(page):
     shown = EVIL.replace("\x1b", "\\x1b")
     assert page.text.count(shown) > 2
-    assert page.tags.count("img") == 3
+    assert page.tags.count("img") == 4
+
+
+def test_the_episodes_of_a_report_are_inert_and_whole(summary, page):
+    packed = re.findall(
+        r'<script type="application/gzip" id="([^"]*)">([^<]*)</script>', page.source
+    )
+    unpacked = {name: json.loads(gzip.decompress(base64.b64decode(text))) for name, text in packed}
+    listing = unpacked.pop("listing")
+    assert [row[0] for row in listing["rows"]] == [score.episode_id for score in summary.episodes]
+    assert all(len(row) == len(listing["columns"]) for row in listing["rows"])
+    told = [episode for name in unpacked for episode in unpacked[name]]
+    assert [episode["score"]["labels"] for episode in told] == [s.labels for s in summary.episodes]
+    assert all(episode["trace"] is None for episode in told)
 
 
 def test_pictures_are_svg_without_scripts_and_have_a_text_for_those_who_cannot_see_them(page):
     images = [value for tag, name, value in page.attributes if (tag, name) == ("img", "src")]
     texts = [value for tag, name, value in page.attributes if (tag, name) == ("img", "alt")]
-    assert len(texts) == len(images) == 3
+    assert len(texts) == len(images) == 4
     assert all(len(text) > 30 for text in texts)
     for image in images:
         svg = base64.b64decode(image.partition(",")[2])
@@ -110,6 +139,31 @@ def test_pictures_are_svg_without_scripts_and_have_a_text_for_those_who_cannot_s
         assert "svg" in kinds
         assert not {"script", "image", "foreignObject"} & kinds
         assert b"currentColor" in svg
+
+
+def test_the_picture_of_costs_is_there_where_there_are_prices(summary):
+    assert pictures(summary)["success_by_cost"] is None
+    assert "no valid episode has a known price" in render_report(summary, "unpriced")
+    priced = summarise(
+        score._replace(metrics={**score.metrics, "cost_usd": 0.25}) if score.valid else score
+        for score in summary.episodes
+    )
+    assert "cost" in pictures(priced)["success_by_cost"].title
+    assert "no valid episode has a known price" not in render_report(priced, "priced")
+
+
+def test_published_results_are_those_of_the_source_and_stand_beside_ours(summary, page):
+    rows = published()
+    assert [sum(cell.held for cell in row.cells) for row in rows] == PUBLISHED
+    assert all([cell.n for cell in row.cells] == [20, 20, 21, 20] for row in rows)
+    table = beside(summary.groups)
+    assert [row.agent for row in table.rows if not row.published] == [EVIL, "good"]
+    ours = table.rows[0].cells[0]
+    assert (ours.held, ours.n, ours.mean) == (1, 2, 0.5)  # of "dog" only, and not what is invalid
+    assert table.rows[0].cells[1:] == [None, None, None]
+    assert page.text.count("published") >= len(PUBLISHED)
+    assert "2023-12-20" in page.text
+    assert beside([group for group in summary.groups if not group.total.langchain]) is None
 
 
 def test_what_is_not_valid_stands_in_the_report(page, summary):

@@ -1,5 +1,6 @@
 """Statistics, and what a summary counts and leaves out."""
 
+import io
 import json
 from itertools import combinations
 from math import isclose
@@ -8,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from playing import Play, letters, make_task, write_log
+from rich.console import Console
 
 from env_server.registry import Registry
 from env_server.scoring.replay import Outcome
 from env_server.scoring.score import EpisodeScore, score_log
 from env_server.scoring.statistics import pass_all, pass_at, passes, proportion, spread, stable
 from env_server.scoring.summary import reject_duplicates, summarise, write_scores
+from env_server.scoring.table import tables
 
 TRIES = st.lists(st.booleans(), max_size=7)
 
@@ -155,9 +158,20 @@ def test_scores_json_is_strict_json_and_complete(tmp_path):
         raise AssertionError(f"{name} is no JSON")
 
     found = json.loads((tmp_path / "scores.json").read_text("ascii"), parse_constant=refuse)
-    assert set(found) == {"railgym", "summary", "episodes"}
+    assert set(found) == {"railgym", "scorer_sha256", "summary", "episodes", "superseded"}
     assert [e["invalid_reason"] for e in found["episodes"]] == [None, "unfinished", None]
     [group] = found["summary"]
     assert group["total"]["agent"] == labels["agent"]
     assert group["total"]["success"]["low"] == pytest.approx(0.2065, abs=1e-4)
     assert group["levels"][0]["metrics"]["step_ratio"]["mean"] == 1
+
+
+def test_more_tries_than_are_valid_say_nothing_of_so_many():
+    scores = [scored(success, trial=str(i)) for i, success in enumerate((True, True))]
+    summary = summarise([*scores, scored(True, valid=False, trial="9")])
+    row = summary.groups[0].total
+    assert [tries.all_of_them for tries in row.passes] == [1, None, None]
+    assert (row.episodes, row.valid, row.worst, row.best) == (3, 2, 2 / 3, 1)
+    out = io.StringIO()
+    Console(file=out, width=100).print(tables(summary))
+    assert out.getvalue().split("Repeats")[1].count("n/a") == 4

@@ -44,6 +44,7 @@ COLUMNS = {
     "terminated": "BOOLEAN",
     "truncated": "BOOLEAN",
     "fault": "VARCHAR",  # null: none
+    "repaired": "VARCHAR",  # what was mended before the action ran; null: nothing
     "end_reason": "VARCHAR",  # on the last step of an episode that has ended
     "state_hash": "VARCHAR",  # hexadecimal
     "time": "BIGINT",  # nanoseconds since 1970; TIMESTAMP_NS (UTC) in the file
@@ -120,14 +121,15 @@ def _write_rows(lines: Path, logged: Iterable[LoggedEpisode]) -> tuple[int, int]
     count, longest = 0, 1
     with lines.open("w", encoding="ascii") as file:
         for episode in logged:
-            for row in _rows(episode):
+            for row in rows(episode):
                 line = canonical_json(row) + "\n"
                 file.write(line)
                 count, longest = count + 1, max(longest, len(line))
     return count, longest
 
 
-def _rows(episode: LoggedEpisode) -> Iterator[dict[str, Any]]:
+def rows(episode: LoggedEpisode) -> Iterator[dict[str, Any]]:
+    """The steps of an episode as rows of the Parquet file; a column that is null may be absent."""
     started, problem = episode.started, episode.problem
     of_episode: dict[str, Any] = {
         "episode_id": episode.episode_id,
@@ -145,20 +147,29 @@ def _rows(episode: LoggedEpisode) -> Iterator[dict[str, Any]]:
         yield {**of_episode, **_action(taken.action), **_step(taken, reason), "time": nanos}
 
 
+def observation_text(seen: pb.Observation) -> str:
+    """An observation as JSON: as the agent saw it, or a value by protobuf's JSON mapping."""
+    return seen.json if seen.HasField("json") else _json(seen.value)
+
+
 def _step(taken: pb.StepTaken, ended: pb.EndReason.ValueType) -> dict[str, Any]:
     transition = taken.transition
-    seen = transition.observation
     return {
         "step": taken.step,
         "turn": taken.turn or None,
-        "observation": seen.json if seen.HasField("json") else _json(seen.value),
+        "observation": observation_text(transition.observation),
         "reward": transition.reward if math.isfinite(transition.reward) else str(transition.reward),
         "terminated": transition.terminated,
         "truncated": transition.truncated,
-        "fault": transition.info["fault"].text if "fault" in transition.info else None,
+        "fault": _note(transition, "fault"),
+        "repaired": _note(transition, "repaired"),
         "end_reason": _end(transition.end_reason or ended),
         "state_hash": transition.state_hash.hex(),
     }
+
+
+def _note(transition: pb.Transition, key: str) -> str | None:
+    return transition.info[key].text if key in transition.info else None
 
 
 def _action(action: pb.Action) -> dict[str, Any]:

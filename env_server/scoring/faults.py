@@ -7,7 +7,7 @@ Step by step, the first of these decides:
 
     at a step                                                      capability
     `format_error`, `bad_arguments`, `tool_error`                  understanding
-    `unknown_tool`, `not_allowed`                                  selection
+    `unknown_tool`, `not_allowed`, any call to a distractor        selection
     `truncated_output`, `empty_response`, `refusal`:
       an end that is none                                          convergence
     the same call in the same state, which can bring nothing new   interpretation
@@ -78,7 +78,7 @@ def first_fault(run: Replayed) -> Capability | None:
 def _events(run: Replayed) -> Iterator[tuple[int, Capability]]:
     """What went wrong at single steps; of two at one step, what weighs more comes first."""
     for step, code in run.faults.items():
-        yield step, BY_CODE[code]
+        yield step, Capability.SELECTION if step in run.distracted else BY_CODE[code]
     for step in run.repeated:
         yield step, Capability.INTERPRETATION
     if run.gold is not None:

@@ -7,7 +7,8 @@ episodes that fall on one point are one mark, whose area grows with their number
 from __future__ import annotations
 
 import io
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
@@ -16,6 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from env_server.scoring.faults import Capability
+from env_server.scoring.statistics import proportion
 from env_server.scoring.summary import Row, Summary
 from env_server.scoring.table import printable, short_env
 
@@ -48,7 +50,7 @@ class Picture(NamedTuple):
 def pictures(summary: Summary) -> dict[str, Picture | None]:
     """Draws every picture, by name; None where the summary has no numbers for it."""
     with mpl.rc_context(_SETTINGS):
-        return {draw.__name__: draw(summary) for draw in (success, first_faults, steps)}
+        return {draw.__name__: draw(summary) for draw in _PICTURES}
 
 
 def success(summary: Summary) -> Picture | None:
@@ -69,7 +71,9 @@ def success(summary: Summary) -> Picture | None:
         colour = _colour(agents.index(row.agent))
         axes.plot([proportion.low, proportion.high], [y, y], color=colour, linewidth=1.6)
         axes.plot([proportion.mean], [y], "o", color=colour, markersize=4.5)
-    axes.set_yticks(range(len(lines)), [f"{short_env(env)}  {level}" for env, level in lines])
+    axes.set_yticks(
+        range(len(lines)), [f"{_name(short_env(env))}  {level}" for env, level in lines]
+    )
     axes.set_xlim(-0.02, 1.02)
     axes.set_xlabel("share of valid episodes that met every validator")
     _legend(axes, [(agent, _colour(i)) for i, agent in enumerate(agents)])
@@ -90,7 +94,7 @@ def first_faults(summary: Summary) -> Picture | None:
             share = row.first_faults.get(kind, 0) / row.success.n
             axes.barh(y, share, left=left, color=_colour(i), height=0.7)
             left += share
-    names = [f"{printable(row.agent) or '(none)'}  {short_env(row.env_id)}" for row in rows]
+    names = [f"{_name(row.agent)}  {_name(short_env(row.env_id))}" for row in rows]
     axes.set_yticks(range(len(rows)), names)
     axes.set_xlim(0, 1.02)
     axes.set_xlabel("share of valid episodes that failed, by the capability that broke first")
@@ -128,6 +132,45 @@ def steps(summary: Summary) -> Picture | None:
     return Picture("Steps against the shortest way: filled for success", alt, _svg(figure, "steps"))
 
 
+def success_by_cost(summary: Summary) -> Picture | None:
+    """Success against mean cost; None where no valid episode has a known price."""
+    return _success_by(summary, "cost_usd", "mean cost of an episode, USD")
+
+
+def success_by_steps(summary: Summary) -> Picture | None:
+    """Success against mean steps."""
+    return _success_by(summary, "steps", "mean steps of an episode")
+
+
+def _success_by(summary: Summary, metric: str, label: str) -> Picture | None:
+    """A mark for each agent and environment; both come from the episodes that have the metric."""
+    costs: dict[tuple[str, str], list[tuple[float, bool]]] = defaultdict(list)
+    for score in summary.episodes:
+        if score.success is not None and metric in score.metrics:
+            costs[score.agent, score.env_id].append((score.metrics[metric], score.success))
+    if not costs:
+        return None
+    agents, envs = (sorted(set(names)) for names in zip(*costs, strict=True))
+    figure, axes = _figure(4.0)
+    for (agent, env_id), tries in sorted(costs.items()):
+        estimate = proportion(sum(won for _, won in tries), len(tries))
+        x = sum(cost for cost, _ in tries) / len(tries)
+        colour, shape = _colour(agents.index(agent)), _SHAPES[envs.index(env_id) % len(_SHAPES)]
+        axes.plot([x, x], [estimate.low, estimate.high], color=colour, linewidth=1, alpha=0.6)
+        axes.plot([x], [estimate.mean], shape, color=colour, markersize=6)
+    axes.set_xlim(left=0)
+    axes.set_ylim(-0.03, 1.03)
+    axes.set_xlabel(label)
+    axes.set_ylabel("share that succeeded")
+    names = [(agent, _colour(i)) for i, agent in enumerate(agents)]
+    _legend(axes, names, [(short_env(e), _SHAPES[i % len(_SHAPES)]) for i, e in enumerate(envs)])
+    alt = f"Success of each agent in each environment against its {label}, with 95 % intervals."
+    return Picture(f"Success against {label}", alt, _svg(figure, metric))
+
+
+_PICTURES = (success, first_faults, success_by_cost, success_by_steps, steps)
+_SHAPES = "osD^vP*X"
+
 _SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,
@@ -152,14 +195,24 @@ def _figure(height: float) -> tuple[Figure, Any]:
     return figure, axes
 
 
-def _legend(axes: Any, entries: list[tuple[str, str]]) -> None:
+def _legend(
+    axes: Any, colours: list[tuple[str, str]], shapes: Sequence[tuple[str, str]] = ()
+) -> None:
+    entries = [(name, colour, "o") for name, colour in colours]
+    entries += [(name, INK, shape) for name, shape in shapes]
     marks = [
-        Line2D([], [], marker="o", linestyle="", color=colour, label=printable(name) or "(none)")
-        for name, colour in entries
+        Line2D([], [], marker=shape, linestyle="", color=colour, label=_name(name))
+        for name, colour, shape in entries
     ]
     axes.figure.legend(
         handles=marks, loc="outside upper left", ncols=5, frameon=False, handletextpad=0.1
     )
+
+
+def _name(text: str) -> str:
+    """A name as it is drawn: of a long one, both ends."""
+    shown = printable(text) or "(none)"
+    return shown if len(shown) <= 40 else f"{shown[:24]}…{shown[-15:]}"
 
 
 def _agents(rows: list[Row]) -> list[str]:

@@ -16,6 +16,7 @@ from env_server.episode import Episode, Reply
 from env_server.errors import RailgymError
 from env_server.gold import GoldError, play_gold
 from env_server.registry import Registry
+from env_server.shaping import toolbox
 from env_server.tasks import Task
 from env_server.validators import CallRecord
 
@@ -124,6 +125,13 @@ class Replayed:
             return {}
         codes = (reply.transition.info.get("fault") for reply in self.replies)
         return {step: code for step, code in enumerate(codes, start=1) if code is not None}
+
+    @cached_property
+    def distracted(self) -> set[int]:
+        """Steps that called a tool of another domain, see `shaping`."""
+        box = toolbox(type(self.episode.env), self.episode.spec.shaping)
+        calls = self.episode.calls
+        return {call.step for call in calls if box.is_distractor(box.shown(call.name))}
 
     @cached_property
     def repeated(self) -> list[int]:

@@ -14,21 +14,26 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from env_server.episode import Episode, Reply
 from env_server.log import LoggedEpisode, episodes
 from env_server.registry import Registry
-from env_server.scoring import replay
+from env_server.scoring import claims, replay
 from env_server.scoring.faults import first_fault
 from env_server.scoring.metrics import measure
+from env_server.scoring.prices import NO_SOURCE, Prices, prices_with
 from env_server.scoring.replay import Difference, Outcome, Unreplayable
 from env_server.scoring.replayed import GoldBook, Replayed
 from railgym.codec import end_reason_from_proto
+from railgym.scores import ModelUsage
 
 Drift: TypeAlias = Literal["refuse", "label"]
 
 VALID_ENDS = replay.OWN_ENDS | {"time_limit", "client_closed"}
 """Ends for which an agent answers. The others are faults of what is around it."""
 
+_NAME_LENGTH = 100
+"""Characters of a tool's name that are kept: an agent may call what it likes."""
+
 
 class EpisodeScore(NamedTuple):
-    """What a replay made of an episode; `EpisodeScore` of the wire, and a little more.
+    """What a replay made of an episode, and beside it what its agent claims to have used.
 
     Attributes:
         episode_id: "SESSION_ID.N"; empty for damage to a log that no episode can be named for.
@@ -41,16 +46,24 @@ class EpisodeScore(NamedTuple):
         detail: What is wrong with it; empty where nothing is.
         end_reason: How the episode ended by its record; None: it did not.
         valid: Whether it says something of the agent.
-        invalid_reason: "diverged", "unreplayable", "unfinished", "duplicate", or the end that is
-            none of the agent's; None where it is valid.
+        invalid_reason: "diverged", "unreplayable", "unfinished", "duplicate", "superseded", or
+            the end that is none of the agent's; None where it is valid.
         success: None without a task, and wherever it is invalid.
         reward: Sum of the recomputed rewards; None wherever it is invalid, and where the sum is
             not finite.
         first_fault: The capability that broke first, see `faults`; None: none.
-        metrics: By name; one that does not apply is absent.
+        metrics: By name; one that does not apply is absent. Those of claims do not need a valid
+            episode: what was used was used.
         steps: Steps that were replayed.
         verdict: By validator, whether it held; None where the end was not judged.
         drifted: The score stands although the replay diverged.
+        task_sha256: Of the task, as recorded; empty: no task.
+        fault: Code of the first step with a fault; None: none.
+        tools_used: Tools that were called, each once, in the order of their first calls.
+        models: What was used of each model, as claimed.
+        temperature: As claimed; None where nothing was, or where calls differ.
+        price_source: The price tables behind the metric "cost_usd", by name and date; "none"
+            where there is no such metric.
     """
 
     episode_id: str
@@ -71,30 +84,64 @@ class EpisodeScore(NamedTuple):
     steps: int = 0
     verdict: dict[str, bool] | None = None
     drifted: bool = False
+    task_sha256: str = ""
+    fault: str | None = None
+    tools_used: list[str] = []  # noqa: RUF012
+    models: list[ModelUsage] = []  # noqa: RUF012
+    temperature: float | None = None
+    price_source: str = NO_SOURCE
 
     @property
     def agent(self) -> str:
-        """The label "agent"; empty where there is none."""
-        return self.labels.get("agent", "")
+        """The label "agent", with the label "rails" where tools were not shown as they are.
+
+        Empty where there is none. What has other rails is never pooled.
+        """
+        agent, rails = self.labels.get("agent", ""), self.labels.get("rails", "")
+        return f"{agent} [{rails}]" if rails else agent
 
     def to_json(self) -> dict[str, Any]:
         """The score as a JSON object, without NaN or infinities."""
-        return self._asdict()
+        return {**self._asdict(), "models": [usage._asdict() for usage in self.models]}
+
+    def without_result(self, reason: str) -> EpisodeScore:
+        """The score as one that is not valid; what was used stays."""
+        used = {name: value for name, value in self.metrics.items() if name in claims.METRICS}
+        return self._replace(
+            valid=False,
+            invalid_reason=reason,
+            success=None,
+            reward=None,
+            first_fault=None,
+            metrics=used,
+        )
+
+    def priced(self, prices: Prices) -> EpisodeScore:
+        """The score with the cost that these prices give."""
+        cost = prices.cost(self.models)
+        metrics = {name: value for name, value in self.metrics.items() if name != "cost_usd"}
+        if cost.usd is not None:
+            metrics["cost_usd"] = cost.usd
+        return self._replace(metrics=metrics, price_source=cost.source)
 
 
 class Scorer:
     """Scores the episodes of logs against the environments and tasks of a registry."""
 
-    def __init__(self, registry: Registry, drift: Drift = "refuse") -> None:
+    def __init__(
+        self, registry: Registry, drift: Drift = "refuse", prices: Prices | None = None
+    ) -> None:
         """Makes a scorer; gold solutions are played once for all its episodes.
 
         Args:
             registry: What episodes are replayed with.
             drift: "refuse": an episode that diverges has no score. "label": it goes on with what
                 was recomputed, and its score says that it drifted.
+            prices: What models cost; None: as it stands in the table that comes with Railgym.
         """
         self._registry = registry
         self._drift = drift
+        self._prices = prices or prices_with()
         self._golds = GoldBook(registry)
 
     def score(self, logged: LoggedEpisode) -> EpisodeScore:
@@ -126,7 +173,8 @@ class Scorer:
         started = logged.started
         task_id = started.task_id if started else ""
         task = self._registry.tasks.get(task_id) if task_id else None
-        return EpisodeScore(
+        claimed = claims.read_claims(logged.claims)
+        blank = EpisodeScore(
             episode_id=logged.episode_id,
             env_id=started.env_id if started else "",
             task_id=task_id,
@@ -135,7 +183,12 @@ class Scorer:
             outcome=Outcome.UNREPLAYABLE,
             end_reason=end_reason_from_proto(logged.ended.reason) if logged.ended else None,
             invalid_reason="unreplayable",
+            metrics=claimed.metrics,
+            task_sha256=started.task_sha256 if started else "",
+            models=claimed.models,
+            temperature=claimed.temperature,
         )
+        return blank.priced(self._prices)
 
     def _replay(
         self, logged: LoggedEpisode, replies: list[Reply]
@@ -178,18 +231,21 @@ def score_episode(logged: LoggedEpisode, registry: Registry) -> EpisodeScore:
     return Scorer(registry).score(logged)
 
 
-def score_log(path: Path, registry: Registry, drift: Drift = "refuse") -> Iterator[EpisodeScore]:
+def score_log(
+    path: Path, registry: Registry, drift: Drift = "refuse", prices: Prices | None = None
+) -> Iterator[EpisodeScore]:
     """Scores the episodes of a log as they are read.
 
     Args:
         path: A directory of segments, or one segment.
         registry: What they are replayed with.
         drift: See `Scorer`.
+        prices: See `Scorer`.
 
     Raises:
         NotALog: There is nothing at the path, or something else than a log.
     """
-    scorer = Scorer(registry, drift)
+    scorer = Scorer(registry, drift, prices)
     for logged in episodes(path):
         yield scorer.score(logged)
 
@@ -202,8 +258,10 @@ def _measured(score: EpisodeScore, run: Replayed) -> EpisodeScore:
         success=None if run.task is None else run.success,
         reward=metrics.get("total_reward"),
         first_fault=None if fault is None else fault.value,
-        metrics=metrics,
+        metrics={**score.metrics, **metrics},
         verdict=run.episode.verdict,
+        fault=next(iter(run.faults.values()), None),
+        tools_used=list(dict.fromkeys(call.name[:_NAME_LENGTH] for call in run.episode.calls)),
     )
 
 

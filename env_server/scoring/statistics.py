@@ -1,4 +1,4 @@
-"""Statistics of scores: intervals, spreads, and what repeats of a task say.
+"""Statistics of scores: intervals, spreads, what repeats of a task say, and pairs.
 
 Only numbers go in and come out: an episode that is not valid is left out by whoever counts, never
 counted as 0. Where there is nothing to count the result is None, and never NaN.
@@ -13,6 +13,14 @@ from functools import lru_cache
 from typing import NamedTuple
 
 CONFIDENCE = 0.95
+
+POWER = 0.8
+"""How often a difference should be found that is there."""
+
+RESAMPLES = 9_999
+
+_BATCH = 2_000_000
+"""Numbers that are drawn at once, so that many tasks take no more memory than few."""
 
 
 class Proportion(NamedTuple):
@@ -132,6 +140,78 @@ def stable(tries: Sequence[Sequence[bool]]) -> Proportion:
     """How many of the tasks that were tried twice or more succeeded in every valid try."""
     repeated = [task for task in tries if len(task) > 1]
     return proportion(sum(all(task) for task in repeated), len(repeated))
+
+
+def mcnemar(better: int, worse: int) -> float:
+    """Exact two-sided McNemar test: how likely at least so uneven a split is by chance alone.
+
+    Args:
+        better: Pairs that differ one way.
+        worse: Pairs that differ the other way.
+    """
+    if better + worse == 0:
+        return 1.0
+    from scipy.stats import binomtest
+
+    return float(binomtest(better, better + worse).pvalue)
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Bootstrap 95 % interval of a mean, by percentiles: the same for the same numbers.
+
+    Returns:
+        None where fewer than two numbers differ: then resampling shows nothing.
+    """
+    if len(set(values)) < 2:
+        return None
+    import numpy as np
+    from scipy.stats import bootstrap
+
+    found = bootstrap(
+        (np.asarray(values, float),),
+        np.mean,
+        n_resamples=RESAMPLES,
+        batch=max(1, _BATCH // len(values)),
+        confidence_level=CONFIDENCE,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    return float(found.low), float(found.high)
+
+
+def smallest_difference(n: int, differing: int) -> float | None:
+    """The smallest difference of two success rates that `n` pairs show with a power of 0.8.
+
+    By the exact McNemar test at 5 %, where as many pairs differ as were seen to, or, for a
+    difference that needs more, all of them one way.
+
+    Args:
+        n: Pairs.
+        differing: Those of them that differ.
+
+    Returns:
+        None where so few pairs can show no difference at all.
+    """
+    if mcnemar(n, 0) > 1 - CONFIDENCE:
+        return None
+    from scipy.optimize import brentq
+
+    return float(brentq(lambda gain: _power(n, differing / n, gain) - POWER, 0, 1, xtol=1e-6))
+
+
+def _power(n: int, differing: float, gain: float) -> float:
+    """How often the test finds a difference of `gain` where this share of pairs differs."""
+    import numpy as np
+    from scipy.stats import binom
+
+    share = max(differing, gain)
+    one_way = (share + gain) / (2 * share) if share else 0.5
+    pairs = np.arange(n + 1)
+    # The most pairs of the rarer way with which the test still says that there is a difference.
+    most = binom.ppf((1 - CONFIDENCE) / 2, pairs, 0.5)
+    most -= binom.cdf(most, pairs, 0.5) > (1 - CONFIDENCE) / 2
+    found = binom.cdf(most, pairs, one_way) + binom.cdf(most, pairs, 1 - one_way)
+    return float(np.sum(binom.pmf(pairs, n, share) * found))
 
 
 @lru_cache(maxsize=1024)

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from env_server.scoring import langchain
+from env_server.scoring.compare import Comparison, Paired
 from env_server.scoring.faults import Capability
 from env_server.scoring.summary import Row, Summary
 
@@ -25,8 +26,10 @@ OURS = {
 
 
 def tables(summary: Summary) -> RenderableType:
-    """All that a summary says: success, what is not valid, repeats, and LangChain's metrics."""
+    """All that a summary says: success, its cost, what is not valid, repeats, LangChain's."""
     parts: list[RenderableType] = [success_table(summary)]
+    if any("model_calls" in row.metrics for row in summary.rows):
+        parts.append(use_table(summary))
     parts += [Text(line) for line in notes(summary)]
     repeated = [group.total for group in summary.groups if group.total.passes]
     if repeated:
@@ -65,8 +68,27 @@ def success_table(summary: Summary) -> Table:
     return table
 
 
+def use_table(summary: Summary) -> Table:
+    """What an episode took by the claims of its agent, and what a success cost."""
+    table = _table("Cost of an episode, and of a success")
+    table.add_column("level")
+    for name in ("steps", "turns", "tokens", "t/succ", "$", "$/succ", "s", "retries"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for group in summary.groups:
+        rows = [row for row in group.rows if "model_calls" in row.metrics]
+        for i, row in enumerate(rows):
+            names = _names(row) if i == 0 else ["", ""]
+            cells = [*names, row.level or "all", *_use_cells(row)]
+            table.add_row(*(Text(cell) for cell in cells), end_section=i == len(rows) - 1)
+    table.caption = (
+        "medians of valid episodes, as claimed (retries: mean); "
+        "/succ: of all of them together, over their successes"
+    )
+    return table
+
+
 def notes(summary: Summary) -> list[str]:
-    """What is not valid, with its reasons, and what drifted."""
+    """What is not valid, with its reasons, what drifted, what does not count, what has no price."""
     lines = []
     for row in (group.total for group in summary.groups):
         name = f"{_name(row.agent)} in {_name(row.env_id)}"
@@ -76,6 +98,59 @@ def notes(summary: Summary) -> list[str]:
             lines.append(f"{name}: not valid: {reasons}; {bounds}")
         if row.drifted:
             lines.append(f"{name}: {row.drifted} scored although their replay diverged")
+        if row.superseded:
+            lines.append(f"{name}: {row.superseded} left out: a later attempt stands for them")
+        if row.unpriced:
+            lines.append(f"{name}: {row.unpriced} of unknown cost, in no sum or mean of costs")
+    return lines
+
+
+def comparison_table(comparison: Comparison, a: str, b: str) -> Table:
+    """Success of two sides by environment and level, paired by task."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title="Success, paired by task")
+    table.add_column("environment", overflow="fold", min_width=11, max_width=20)
+    table.add_column("level")
+    names = ("tasks", "A", "B", "B - A", "95 % interval", "better", "worse", "p", "shows")
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    rows = [*comparison.levels, comparison.pooled]
+    for paired in rows:
+        name = short_env(paired.env_id) or "all"
+        cells = [printable(name), paired.level or "all", *_paired_cells(paired)]
+        table.add_row(*(Text(cell) for cell in cells), end_section=paired is rows[-2])
+    table.caption = Text(
+        f"A: {printable(a)}, B: {printable(b)}; p: exact McNemar; interval: paired bootstrap; "
+        "shows: the smallest difference that so many tasks show with a power of 0.8"
+    )
+    return table
+
+
+def beside_table(comparison: Comparison) -> Table:
+    """What two sides used, beside each other."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title="Medians over the same tasks")
+    table.add_column("metric", min_width=14)
+    for name in ("tasks", "A", "B"):
+        table.add_column(name, justify="right", min_width=8)
+    for name, beside in comparison.pooled.metrics.items():
+        table.add_row(name, str(beside.tasks), _significant(beside.a), _significant(beside.b))
+    return table
+
+
+def differences(comparison: Comparison) -> list[str]:
+    """What flipped which way, and what was not compared, a line each."""
+    lines = [
+        printable(f"{word}: {flip.task_id} ({flip.level}): {flip.a:.2f} to {flip.b:.2f}")
+        for word, flips in (("better", comparison.better), ("worse", comparison.worse))
+        for flip in flips
+    ]
+    left_out = {
+        "only in A": comparison.only_a,
+        "only in B": comparison.only_b,
+        "without a valid try on one side": comparison.unjudged,
+    }
+    for why, task_ids in left_out.items():
+        if task_ids:
+            lines.append(printable(f"not compared, {why}: {', '.join(task_ids)}"))
     return lines
 
 
@@ -113,6 +188,49 @@ def _cells(row: Row) -> list[str]:
         number(row.mean("step_ratio")),
         *faults,
     ]
+
+
+def _use_cells(row: Row) -> list[str]:
+    latency = row.median("latency_ms")
+    return [
+        number(row.median("steps"), 0),
+        number(row.median("turns"), 0),
+        _tokens(row.median("total_tokens")),
+        _tokens(row.tokens_per_success),
+        _significant(row.median("cost_usd")),
+        _significant(row.cost_per_success),
+        number(None if latency is None else latency / 1_000, 1),
+        number(row.mean("retries"), 1),
+    ]
+
+
+def _paired_cells(paired: Paired) -> list[str]:
+    interval = "n/a" if paired.low is None else f"{paired.low:+.2f} to {paired.high:+.2f}"
+    return [
+        str(paired.tasks),
+        number(paired.a),
+        number(paired.b),
+        f"{paired.difference:+.2f}",
+        interval,
+        str(paired.better),
+        str(paired.worse),
+        "< 0.001" if paired.p_value < 0.0005 else number(paired.p_value, 3),
+        number(paired.smallest),
+    ]
+
+
+def _significant(value: float | None) -> str:
+    """A number of any size, to three digits: costs may be cents or less."""
+    if value is None:
+        return "n/a"
+    return f"{value:.0f}" if value >= 1_000 else f"{value:.3g}"
+
+
+def _tokens(value: float | None) -> str:
+    """A number of tokens, in thousands or millions where it has so many."""
+    if value is None or value < 10_000:
+        return number(value, 0)
+    return f"{value / 1e3:.0f}k" if value < 1e7 else f"{value / 1e6:.0f}M"
 
 
 def _repeats(rows: list[Row]) -> Table:
