@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -303,10 +304,11 @@ def test_a_trial_has_a_seed_of_its_own_and_all_agents_share_it(run):
 
 
 def test_a_run_is_never_overwritten_unasked(run, tmp_path):
-    before = (run / "scores.json").read_bytes()
-    args = ("run", "--agent", "idle", "--task", DOG, "--out", run.parent, "--name", "a")
-    assert "exists" in invoke(*args).stderr
-    assert (run / "scores.json").read_bytes() == before
+    shutil.copytree(run, tmp_path / "a")
+    before = {path: path.read_bytes() for path in (tmp_path / "a" / "log").iterdir()}
+    args = ("run", "--agent", "idle", "--task", DOG, "--out", tmp_path, "--name", "a")
+    assert invoke(*args).exit_code == Exit.OK
+    assert {path: path.read_bytes() for path in before} == before
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("precious")
     args = ("run", "--agent", "idle", "--task", DOG, "--out", tmp_path, "--name", "mine")

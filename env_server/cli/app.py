@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from env_server.cli import envs, health, log, play, run, score, serve, tasks
+from env_server.cli import compare, envs, health, log, play, run, score, serve, tasks
 from env_server.cli.exits import MEANINGS, Failure
 from railgym._version import __version__
 
@@ -69,5 +69,6 @@ app.command()(run.run)
 app.command()(play.play)
 app.command()(score.score)
 app.command()(score.report)
+app.command()(compare.compare)
 app.add_typer(log.app, name="log")
 app.command()(health.health)

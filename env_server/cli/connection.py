@@ -67,9 +67,11 @@ def own_server(
 ) -> Iterator[str]:
     """Runs `railgym serve` on a free loopback port while the block runs, and reaps it.
 
+    It holds on to its standard input, and so ends by itself where this process is killed.
+
     Args:
         log_dir: Where it writes the episode log.
-        messages: The file for its own messages.
+        messages: The file for its own messages, which are added to what is in it.
         envs: Environments to add.
         tasks: Task files to add.
 
@@ -79,19 +81,20 @@ def own_server(
     Raises:
         Failure: It did not come up.
     """
-    command = [sys.executable, "-m", "env_server.cli", "serve", "--address", "127.0.0.1:0"]
-    command += ["--log-dir", str(log_dir)]
+    command = [sys.executable, "-m", "env_server.cli", "serve", "--owned"]
+    command += ["--address", "127.0.0.1:0", "--log-dir", str(log_dir)]
     command += [part for name in envs for part in ("--env", name)]
     command += [part for path in tasks for part in ("--tasks", str(path))]
     variables = {name: value for name, value in os.environ.items() if name != TOKENS_VARIABLE}
     with failing_on(OSError):
-        stderr = messages.open("wb")
+        stderr = messages.open("ab")
     with (
         stderr,
         _ending_on_sigterm(),
         subprocess.Popen(
             command,
             env=variables,  # it is ours alone, whatever tokens other servers may want
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,

@@ -17,15 +17,20 @@ class Exit(IntEnum):
     BAD = 1
     WRONG_INPUT = 2
     NO_SERVER = 3
+    BUDGET = 4
+    STOPPED = 5
     INTERRUPTED = 130
 
 
 MEANINGS = {
     Exit.OK: "done, and nothing is wrong with what was asked about",
     Exit.BAD: "done, and something is: a finding of lint, an episode that is not verified, "
-    "a trial that could not be played, a server that does not serve",
+    "a trial that could not be played, a success under --fail-under, a server that does not serve",
     Exit.WRONG_INPUT: "wrong usage or bad input; nothing was done",
     Exit.NO_SERVER: "no server could be reached, or the address cannot be bound",
+    Exit.BUDGET: "a run whose budget was used up before every trial was begun",
+    Exit.STOPPED: "a run that a model's provider stopped: it knows no such key, or the quota is "
+    "used up",
     Exit.INTERRUPTED: "Ctrl-C",
 }
 

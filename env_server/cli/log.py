@@ -1,31 +1,35 @@
-"""`railgym log`: lists, shows, checks and exports the episodes of a log. Nothing is replayed."""
+"""`railgym log`: lists, shows, checks and exports the episodes of a log.
+
+Nothing is replayed here; exports that need it are in `env_server.cli.exports`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from env_server.cli.exits import Exit, Failure, failing_on
-from env_server.cli.options import DEFAULT_LOG_DIR, Json, LogPath, log_at
+from env_server.cli.exports import Format, Kept, export_scored
+from env_server.cli.options import (
+    DEFAULT_LOG_DIR,
+    Json,
+    LogPath,
+    MoreEnvs,
+    MoreTasks,
+    log_at,
+    open_registry,
+)
 from env_server.cli.output import print_json, print_rows, say, with_progress
 
 if TYPE_CHECKING:
     from env_server.log import Damage, LoggedEpisode
 
 app = typer.Typer(no_args_is_help=True, help="List, show, check and export a log.")
-
-
-class Format(StrEnum):
-    """What a log can be exported as."""
-
-    JSONL = "jsonl"
-    PARQUET = "parquet"
 
 
 class Wrong(NamedTuple):
@@ -115,20 +119,48 @@ def export(
     path: LogPath = DEFAULT_LOG_DIR,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Where to. JSON lines need none."),
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE|FOLDER",
+            show_default=False,
+            help="Where to: a file, or for atif and inspect a folder. Lines need none.",
+        ),
     ] = None,
     form: Annotated[
-        Format, typer.Option("--format", help="Records as JSON lines, or steps as a table.")
+        Format,
+        typer.Option(
+            "--format",
+            help="The records as they are (jsonl) or a table of steps (parquet); or episodes, "
+            "replayed and scored: trajectories of Harbor (atif), logs of Inspect (inspect), rows "
+            "for fine-tuning (chat).",
+        ),
     ] = Format.JSONL,
+    keep: Annotated[
+        Kept | None,
+        typer.Option(
+            show_default=False,
+            help="Which of the scored episodes. Default: all; for chat those that succeeded.",
+        ),
+    ] = None,
+    env: MoreEnvs = None,
+    tasks: MoreTasks = None,
 ) -> None:
-    """Write a log in another format; `env_server/log/export.py` names the columns.
+    """Write a log in another format.
 
-    `railgym log export runs/first --format parquet -o steps.parquet`
+    Episodes of an environment or a task of yours need it again for atif, inspect and chat: --env
+    and --tasks.
+
+    `railgym log export runs/first --format chat -o rows.jsonl`
     """
-    if form is Format.PARQUET:
-        _export_parquet(log_at(path), output)
+    log = log_at(path)
+    if form is Format.JSONL:
+        _export_json_lines(log, output)
+    elif form is Format.PARQUET:
+        _export_parquet(log, output)
     else:
-        _export_json_lines(log_at(path), output)
+        with _reading():
+            export_scored(log, output, form, keep, open_registry(env, tasks))
 
 
 def torn(path: Path) -> list[Wrong]:

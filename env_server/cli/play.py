@@ -27,6 +27,7 @@ from env_server.cli.options import (
     open_registry,
 )
 from env_server.cli.output import say
+from env_server.cli.run_options import Distractors, RenameTools
 
 if TYPE_CHECKING:
     from railgym.client import Client
@@ -49,6 +50,8 @@ def play(
     ] = None,
     tasks: MoreTasks = None,
     seed: Annotated[int, typer.Option(min=0, help="For the environment.")] = 0,
+    distractors: Distractors = 0,
+    rename_tools: RenameTools = False,
     log_dir: Annotated[
         Path, typer.Option(metavar="DIR", help="Where a server of its own writes the log.")
     ] = DEFAULT_LOG_DIR,
@@ -70,6 +73,7 @@ def play(
     """
     from env_server.cli.player import Player
     from env_server.cli.view import JsonView, TextView
+    from railgym.spaces import ToolShaping
 
     if address is None:
         open_registry([env] if env else [], tasks)  # says at once what cannot be found
@@ -84,7 +88,8 @@ def play(
     with server as at, connected(at, access) as client:
         if env is None and task_id is None:
             env, task_id = _choose(client)
-        session = client.session(env, task_id, labels={"agent": "person"})
+        shaping = ToolShaping(distractors, rename_tools)
+        session = client.session(env, task_id, labels={"agent": "person"}, tools=shaping)
         Player(session, JsonView() if as_json else TextView(), seed).play(_lines("> "))
     if address is None:
         say(f"What you did is in {log_dir}: railgym score {log_dir}")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import secrets
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
+from env_server.cli import run_options as asked
 from env_server.cli.agents import SCRIPTED, find_agent
-from env_server.cli.exits import Exit
+from env_server.cli.config import Config, full_names, plan_run
+from env_server.cli.exits import Exit, Failure
+from env_server.cli.folder import Folder
 from env_server.cli.options import (
     Access,
     Json,
@@ -24,62 +25,37 @@ from env_server.cli.options import (
     Token,
     open_registry,
 )
-from env_server.cli.output import say
-from env_server.cli.runs import Config, new_folder, plan_run, play_and_score, show, write_config
-from env_server.cli.score import verdict
-from railgym._version import __version__
+from env_server.cli.output import print_json, say
+from env_server.cli.results import complaints, exit_code, plan_json, result_json, show, show_plan
+from env_server.cli.reuse import Earlier, shares
+from env_server.cli.runs import Request, Run
+from env_server.cli.score import open_prices
+
+if TYPE_CHECKING:
+    from env_server.scoring.prices import Prices
 
 
 def run(
-    agent: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="oracle|idle|random|MODULE:FUNCTION",
-            show_default=False,
-            help="Who plays: the gold actions, nothing at all, random actions, or an agent of "
-            "yours (see `railgym.agents`). Repeatable. Default: the first three.",
-        ),
-    ] = None,
-    env: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ID|MODULE:CLASS",
-            show_default=False,
-            help="This environment only; it may be one of Gymnasium's or yours. Repeatable. "
-            "Default: all with tasks.",
-        ),
-    ] = None,
+    agent: asked.Agents = None,
+    env: asked.Envs = None,
     level: Levels = None,
     tag: Tags = None,
-    task: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TASK_ID", show_default=False, help="This task only. Repeatable."),
-    ] = None,
+    task: asked.Tasks = None,
     tasks: MoreTasks = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            show_default=False,
-            help="The first N of each environment and level.",
-        ),
-    ] = None,
-    repeats: Annotated[int, typer.Option(metavar="N", min=1, help="Tries at each task.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Every trial's own seed follows from it.")] = 0,
-    concurrency: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Episodes that run at the same time.")
-    ] = 8,
-    name: Annotated[
-        str | None,
-        typer.Option(show_default=False, help="Names the run's folder. Default: the time, in UTC."),
-    ] = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the run's folder goes.")] = Path(
-        "runs"
-    ),
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Delete an earlier run of this name.")
-    ] = False,
+    limit: asked.Limit = None,
+    repeats: asked.Repeats = 1,
+    seed: asked.Seed = 0,
+    concurrency: asked.Concurrency = 8,
+    distractors: asked.Distractors = 0,
+    rename_tools: asked.RenameTools = False,
+    time_limit: asked.TimeLimit = None,
+    prices: asked.PriceTables = None,
+    budget_usd: asked.Budget = None,
+    fail_under: asked.FailUnder = None,
+    name: asked.Name = None,
+    out: asked.Out = Path("runs"),
+    overwrite: asked.Overwrite = False,
+    dry_run: asked.DryRun = False,
     address: ServerAddress = None,
     token: Token = None,
     tls_ca: TlsCa = None,
@@ -92,20 +68,19 @@ def run(
     Without options: three scripted agents on every bundled task. On a server of your own
     (--address) the log stays there, and the server replays it.
 
-    Exits with 1 where a trial could not be played or an episode is not VERIFIED.
+    Whatever ends it, nothing that was played is lost: the same command again plays only what is
+    missing. So does another one under the same --name, which asks for more: what depends on the
+    same task, tools, prompt, model, parameters, environment and seed is never played twice.
+
+    Exits with 1 where a trial could not be played, an episode is not VERIFIED, or --fail-under is
+    not met; with 4 where --budget-usd is used up; with 5 where a model's provider refuses.
 
     `railgym run --agent oracle --agent my_agent:play --level L3 --repeats 3 --name first`
     """
-    now = datetime.now(UTC)
-    name = now.strftime("%Y%m%d-%H%M%S") if name is None else name
     config = Config(
-        name=name,
-        run=f"{name}.{secrets.token_hex(4)}",
-        railgym=__version__,
-        started=now.isoformat(timespec="seconds"),
         address=address,
         agents=list(dict.fromkeys(agent or SCRIPTED)),
-        envs=list(dict.fromkeys(env or ())),
+        envs=full_names(env or ()),
         levels=list(level or ()),
         tasks=list(task or ()),
         tags=list(tag or ()),
@@ -113,22 +88,56 @@ def run(
         limit=limit,
         repeats=repeats,
         seed=seed,
+        distractors=distractors,
+        rename_tools=rename_tools,
+        time_limit=time_limit,
         concurrency=concurrency,
+        budget_usd=budget_usd,
     )
+    folder = Folder(out, config.default_name if name is None else name)
     access = Access(token, tls_ca, tls_cert, tls_key)
-    _run(config, access, out, overwrite=overwrite, as_json=as_json)
+    request = _request(config, access, open_prices(prices or ()))
+    if dry_run:
+        _look(folder, request, overwrite=overwrite, as_json=as_json)
+    else:
+        _run(folder, request, fail_under, overwrite=overwrite, as_json=as_json)
 
 
-def _run(config: Config, access: Access, out: Path, *, overwrite: bool, as_json: bool) -> None:
+def _request(config: Config, access: Access, prices: Prices) -> Request:
     registry = open_registry(() if config.address else config.envs, config.task_paths)
-    agents = {name: find_agent(name, registry) for name in config.agents}
-    trials = plan_run(config, access, registry)
-    folder = new_folder(out, config.name, overwrite=overwrite)
-    write_config(folder, config, trials)
-    try:
-        failed, summary = play_and_score(folder, config, access, trials, agents, registry)
-    except KeyboardInterrupt:
-        say(f"Stopped. What was played until then is in {folder}: railgym score {folder}")
-        raise
-    show(folder, summary, failed, as_json=as_json)
-    raise typer.Exit(Exit.BAD if failed else verdict(summary.episodes))
+    agents = {name: find_agent(name, registry, config.tools) for name in config.agents}
+    trials = plan_run(config, access, registry, agents)
+    return Request(config, access, registry, agents, trials, prices)
+
+
+def _look(folder: Folder, request: Request, *, overwrite: bool, as_json: bool) -> None:
+    """Says what the run would do."""
+    earlier = Earlier() if overwrite else Run(folder, request).look()
+    plan = shares(request.trials, earlier)
+    print_json(plan_json(folder, plan)) if as_json else show_plan(folder, plan)
+
+
+def _run(
+    folder: Folder, request: Request, fail_under: float | None, *, overwrite: bool, as_json: bool
+) -> None:
+    kept = (
+        f"What was played until then is in {folder.path}: the same command goes on from there, "
+        f"and railgym score {folder.path} scores it."
+    )
+    with folder.taken():
+        if overwrite:
+            folder.empty()
+        try:
+            outcome = Run(folder, request).play_and_score()
+        except KeyboardInterrupt:
+            say(f"Stopped. {kept}")
+            raise
+        except Failure as e:
+            if e.code != Exit.NO_SERVER:
+                raise
+            raise Failure(f"{e}\n{kept}", e.code) from e
+    wrong = complaints(outcome, request.config, fail_under)
+    for line in wrong:
+        say(line)
+    print_json(result_json(folder, outcome, wrong)) if as_json else show(folder, outcome)
+    raise typer.Exit(exit_code(outcome, fail_under))

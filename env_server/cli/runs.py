@@ -1,247 +1,241 @@
-"""A run: a folder that says what was asked for, what was played and what came of it.
+"""A run: what is missing is played, and all that was asked for is scored by replay.
 
-`config.json` says what was asked for, `log/` is the episode log, `scores.json` and `report.html`
-come from replaying it, and `server.log` holds the server's own messages. On a server of the
-user's the log stays there, and the server replays it.
+What came of each trial is read from the log, where it stands whatever became of the process that
+played it. On a server of the user's the log stays there, and the server replays it.
 """
 
 from __future__ import annotations
 
-import json
-import shutil
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import typer
-
-from env_server.cli.agents import ORACLE
-from env_server.cli.catalogue import Selection, envs_at, envs_of, select, tasks_at, tasks_of
+from env_server.cli.agents import SCRIPTED
+from env_server.cli.asked import asked_for
 from env_server.cli.connection import connected, own_server
-from env_server.cli.exits import Failure, failing_on
+from env_server.cli.folder import EPISODES, LOG, SERVER_LOG
+from env_server.cli.live import shown
 from env_server.cli.options import Access
-from env_server.cli.output import print_json, progress_bar, say
-from env_server.cli.score import (
-    REPORT,
-    SCORES,
-    print_table,
-    problems,
-    scores_of,
-    scores_of_server,
-)
+from env_server.cli.output import with_progress
+from env_server.cli.reuse import Earlier, close_abandoned, earlier_at, earlier_in
+from env_server.cli.score import REPORT, SCORES, scores_of, scores_of_server
+from env_server.cli.spending import Spending
+from env_server.cli.tally import Tally
+from railgym._version import __version__
 
 if TYPE_CHECKING:
     from env_server.cli.agents import AgentFor
-    from env_server.cli.trials import Played, Target, Trial
+    from env_server.cli.config import Config
+    from env_server.cli.folder import Folder
+    from env_server.cli.live import Throttled, View
+    from env_server.cli.trials import Played, Trial
     from env_server.registry import Registry
+    from env_server.scoring.prices import Prices
+    from env_server.scoring.score import EpisodeScore
     from env_server.scoring.summary import Summary
+    from env_server.scoring.trace import Trace
     from railgym.client import Client
 
-CONFIG = "config.json"
 
-
-class Config(NamedTuple):
-    """What a run is asked to do; what stands in config.json.
+class Request(NamedTuple):
+    """A run as it was asked for.
 
     Attributes:
-        name: Of its folder.
-        run: Label "run" of its sessions; tells two runs on one server apart, whatever their names.
-        railgym: The version.
-        started: When (ISO 8601, UTC).
-        address: Of the user's server; None: its own.
+        config: What was asked for.
+        access: To the user's server.
+        registry: The environments and tasks of a server of its own.
         agents: By name.
-        envs: Environments; those that do not come with Railgym are added. Empty: all with tasks.
-        levels: Of tasks; empty: all.
-        tasks: By id; empty: all.
-        tags: Tasks with one of these; empty: all.
-        task_files: Added to the bundled ones.
-        limit: Most tasks of each environment and level; None: all.
-        repeats: Tries at each task.
-        seed: Trials' own seeds follow from it.
-        concurrency: Trials at the same time.
+        trials: What it comes to.
+        prices: What models cost.
     """
 
-    name: str
-    run: str
-    railgym: str
-    started: str
-    address: str | None
-    agents: Sequence[str]
-    envs: Sequence[str]
-    levels: Sequence[str]
-    tasks: Sequence[str]
-    tags: Sequence[str]
-    task_files: Sequence[str]
-    limit: int | None
-    repeats: int
-    seed: int
-    concurrency: int
+    config: Config
+    access: Access
+    registry: Registry
+    agents: Mapping[str, AgentFor]
+    trials: Sequence[Trial]
+    prices: Prices
+
+
+class Outcome(NamedTuple):
+    """What came of a run.
+
+    Attributes:
+        summary: Of the trials that were asked for, as far as there are episodes of them.
+        failed: Trials that could not be played.
+        tally: How far it came, and what it cost.
+    """
+
+    summary: Summary
+    failed: Sequence[Played]
+    tally: Tally
 
     @property
-    def task_paths(self) -> list[Path]:
-        """The task files as paths."""
-        return [Path(path) for path in self.task_files]
+    def left(self) -> int:
+        """Trials that were not begun."""
+        return self.tally.total().left
+
+    @property
+    def stopped(self) -> str | None:
+        """Why an agent stopped the run; None: none did."""
+        from railgym.agents import RunStopped
+
+        errors = (played.error for played in self.failed)
+        return next((str(error) for error in errors if isinstance(error, RunStopped)), None)
 
 
-def plan_run(config: Config, access: Access, registry: Registry) -> list[Trial]:
-    """Plans the trials of a run.
+class Run:
+    """Plays and scores what was asked for, in a folder."""
 
-    Args:
-        config: What is asked for.
-        access: To the user's server.
-        registry: What a server of its own will offer.
+    def __init__(self, folder: Folder, request: Request) -> None:
+        """Begins with what it is to do.
 
-    Raises:
-        Failure: Something that is asked for does not exist, or nothing fits.
-    """
-    from env_server.cli.trials import plan
+        Args:
+            folder: Must be taken to play, see `Folder.taken`.
+            request: What was asked for.
+        """
+        self._folder = folder
+        self._request = request
+        self._config = request.config
+        self._tally = Tally(Spending(request.prices))
 
-    targets = _limited(_targets(config, access, registry), config.limit)
-    trials = plan(config.agents, targets, config.repeats, config.seed)
-    playable = [t for t in trials if t.agent != ORACLE or t.target.task is not None]
-    if len(playable) < len(trials):
-        say(f"{ORACLE} is left out where there is no task, and so no solution to play")
-    if not playable:
-        raise Failure("expected a selection that at least one task fits, got one that none does")
-    return playable
+    def look(self) -> Earlier:
+        """Finds out what was played before, and plays nothing."""
+        if self._config.address is None:
+            return self._earlier_here()
+        with connected(self._config.address, self._request.access) as client:
+            return self._earlier_at(client)
 
+    def play_and_score(self) -> Outcome:
+        """Plays what is missing, and scores all that was asked for.
 
-def _targets(config: Config, access: Access, registry: Registry) -> list[Target]:
-    """The selected tasks, and the environments that were named and have none."""
-    from env_server.cli.trials import Target
+        Raises:
+            Failure: The server does not come up, or is gone.
+        """
+        folder = self._folder
+        folder.write_config(self._about())
+        folder.clear_failures()
+        if self._config.address is None:
+            missing = self._missing(self._earlier_here())
+            failed = self._play_here(missing) if missing else []
+            scores = scores_of(folder.log, self._request.registry, prices=self._request.prices)
+        else:
+            with connected(self._config.address, self._request.access) as client:
+                earlier = self._earlier_at(client)
+                close_abandoned(client, earlier)
+                failed = self._play(client, self._missing(earlier))
+                scores = scores_of_server(client, folder.run, self._request.prices)
+        return Outcome(self._summarise(scores), failed, self._tally)
 
-    if config.address is None:
-        tasks, envs = tasks_of(registry), envs_of(registry)
-    else:
-        tasks = tasks_at(config.address, access)
-        envs = envs_at(config.address, access)
-    which = Selection(config.envs, config.levels, config.tasks, config.tags)
-    selected = select(tasks, which, [env.env_id for env in envs])
-    targets = [Target(task.env_id, task) for task in selected]
-    if not (config.levels or config.tasks or config.tags):
-        bare = [e.env_id for e in envs if e.env_id in config.envs and not e.task_count]
-        targets += [Target(env_id, None) for env_id in bare]
-    return targets
+    def _earlier_here(self) -> Earlier:
+        registry, prices = self._request.registry, self._request.prices
+        return earlier_in(self._folder, registry, prices, self._tally.spending)
 
+    def _earlier_at(self, client: Client) -> Earlier:
+        spending = self._tally.spending
+        return earlier_at(client, self._folder.run, self._request.prices, spending)
 
-def _limited(targets: Sequence[Target], limit: int | None) -> list[Target]:
-    """The first `limit` targets of each environment and level."""
-    taken: dict[tuple[str, str], int] = {}
-    kept = []
-    for target in targets:
-        key = target.env_id, target.task.level if target.task else ""
-        taken[key] = taken.get(key, 0) + 1
-        if limit is None or taken[key] <= limit:
-            kept.append(target)
-    return kept
+    def _missing(self, earlier: Earlier) -> list[Trial]:
+        finished = {key: score.success for key, score in earlier.finished().items()}
+        self._tally.expect(self._request.trials, finished)
+        return [trial for trial in self._request.trials if trial.key not in finished]
 
-
-def new_folder(out: Path, name: str, *, overwrite: bool) -> Path:
-    """Makes the folder of a run.
-
-    Args:
-        out: Where it goes.
-        name: Its name.
-        overwrite: Whether an earlier run of this name may be deleted; nothing else ever is.
-
-    Raises:
-        Failure: It cannot be made, or there is something in its place.
-    """
-    if Path(name).name != name or name in ("", "..") or len(name) > 100:
-        raise Failure(f"expected a plain name of at most 100 characters, got {name[:80]!r}")
-    folder = out / name
-    if folder.exists() and not overwrite:
-        raise Failure(f"{folder} exists: choose another --name, or --overwrite it")
-    if folder.exists() and not (folder / CONFIG).is_file():
-        raise Failure(f"{folder} is not the folder of a run (no {CONFIG} in it): not overwritten")
-    try:
-        if folder.exists():
-            shutil.rmtree(folder)
-        folder.mkdir(parents=True)
-    except OSError as e:
-        raise Failure(f"cannot make {folder}: {e.strerror}") from e
-    return folder
-
-
-def write_config(folder: Path, config: Config, trials: Sequence[Trial]) -> None:
-    """Writes config.json: what was asked for, and the digests of the tasks that it came to."""
-    digests = {t.target.name: t.target.task.sha256 for t in trials if t.target.task is not None}
-    text = json.dumps({**config._asdict(), "trials": len(trials), "sha256": digests}, indent=1)
-    with failing_on(OSError):
-        (folder / CONFIG).write_text(text + "\n", encoding="utf-8")
-
-
-def play_and_score(
-    folder: Path,
-    config: Config,
-    access: Access,
-    trials: Sequence[Trial],
-    agents: dict[str, AgentFor],
-    registry: Registry,
-) -> tuple[list[Played], Summary]:
-    """Plays every trial, and scores the log that came of it.
-
-    Returns:
-        The trials that could not be played, and the summary of all episodes.
-
-    Raises:
-        Failure: The server does not come up, or is gone.
-    """
-    from env_server.scoring.report import write_report
-    from env_server.scoring.summary import summarise, write_scores
-
-    if config.address is None:
-        log = folder / "log"
-        server = own_server(log, folder / "server.log", config.envs, config.task_paths)
+    def _play_here(self, trials: Sequence[Trial]) -> list[Played]:
+        folder, config = self._folder, self._config
+        messages = folder.path / SERVER_LOG
+        server = own_server(folder.log, messages, config.envs, config.task_paths)
         # It does not come back once it is gone: no patience.
         with server as address, connected(address, patience_seconds=0) as client:
-            failed = _play(client, config, trials, agents)
-        scores = scores_of(log, registry, total=len(trials))
-    else:
-        with connected(config.address, access) as client:
-            failed = _play(client, config, trials, agents)
-            scores = scores_of_server(client, config.run)
-    summary = summarise(scores)
-    with failing_on(OSError):
-        write_scores(summary, folder / SCORES)
-        write_report(summary, folder / REPORT, title=f"Run {config.name}")
-    return failed, summary
+            return self._play(client, trials)
+
+    def _play(self, client: Client, trials: Sequence[Trial]) -> list[Played]:
+        """Plays trials, and returns those that could not be played."""
+        from env_server.cli.attempt import Attempts, Rules
+        from env_server.cli.trials import Pool
+        from railgym.errors import Unavailable
+
+        pool, agents, failed = Pool(self._within_budget), self._request.agents, []
+        rules = Rules(self._folder.run, self._config.time_limit, pool.stopped)
+        attempts = Attempts(client, agents, rules, self._tally)
+        with pool, self._shown() as view:
+            for played in pool.play(trials, attempts.play, self._config.concurrency):
+                self._tally.played(played)
+                view.update()
+                if played.error is not None:
+                    self._folder.add_failure(_failure(played))
+                    failed.append(played)
+                if isinstance(played.error, Unavailable):
+                    raise played.error
+        return failed
+
+    def _shown(self) -> AbstractContextManager[View]:
+        title = f"railgym run {self._folder.path.name}"
+        return shown(self._tally, _throttles(self._request.agents), title)
+
+    def _within_budget(self) -> bool:
+        budget = self._config.budget_usd
+        return budget is None or self._tally.spending.total().usd < budget
+
+    def _summarise(self, scores: Iterable[EpisodeScore]) -> Summary:
+        """Writes down what the scores of the trials that were asked for amount to."""
+        from env_server.scoring.episode_table import write_episodes
+        from env_server.scoring.report import write_report
+        from env_server.scoring.summary import summarise, write_scores
+
+        folder = self._folder
+        keys = {trial.key for trial in self._request.trials}
+        summary = summarise(asked_for(scores, keys))
+        title, traces = f"Run {folder.path.name}", self._traces()
+        where = LOG if self._config.address is None else self._config.address
+        folder.write(SCORES, lambda path: write_scores(summary, path))
+        folder.write(EPISODES, lambda path: write_episodes(summary.episodes, path, where))
+        folder.write(REPORT, lambda path: write_report(summary, path, title, traces))
+        return summary
+
+    def _traces(self) -> Iterable[Trace]:
+        """What happened in the episodes, as far as the log is here."""
+        from env_server.scoring.trace import traces
+
+        if self._config.address is not None:
+            return ()
+        return with_progress(traces(self._folder.log, self._request.registry), "report")
+
+    def _about(self) -> dict[str, Any]:
+        """What stands in config.json."""
+        trials = self._request.trials
+        return {
+            "railgym": __version__,
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            **self._config._asdict(),
+            "trials": len(trials),
+            "keys": [trial.key for trial in trials],
+            "sha256": {t.target.name: t.target.task.sha256 for t in trials if t.target.task},
+        }
 
 
-def _play(
-    client: Client, config: Config, trials: Sequence[Trial], agents: dict[str, AgentFor]
-) -> list[Played]:
-    """Plays every trial under a progress bar, and returns those that failed."""
-    from env_server.cli.trials import Trials
-    from railgym.errors import Unavailable
+def _failure(played: Played) -> dict[str, Any]:
+    """A line of failures.jsonl."""
+    from railgym.agents import ModelFailed
 
-    failed, won, count = [], 0, 0
-    with Trials(client, agents, config.run, config.concurrency) as pool, progress_bar() as bar:
-        task = bar.add_task("play  ", total=len(trials), note="")
-        for played in pool.play(trials):
-            if isinstance(played.error, Unavailable):
-                raise played.error
-            if played.error is not None:
-                failed.append(played)
-            won, count = won + (played.reward == 1), count + 1
-            bar.update(task, advance=1, note=f"success {won}/{count}")
-    return failed
+    trial, error = played.trial, played.error
+    claim = error.claim if isinstance(error, ModelFailed) else None
+    return {
+        "agent": trial.agent,
+        "env_id": trial.target.env_id,
+        "task_id": trial.target.task.task_id if trial.target.task else None,
+        "trial": trial.number,
+        "key": trial.key,
+        "error": f"{type(error).__name__}: {error}",
+        "retries": claim.get("retries", []) if claim else [],
+    }
 
 
-def show(folder: Path, summary: Summary, failed: Sequence[Played], *, as_json: bool) -> None:
-    """Shows what came of a run: what could not be played, the table, and where the report is."""
-    from env_server.scoring.table import notes, success_table
-
-    for trial, _, error in failed:
-        say(
-            f"{trial.agent} at {trial.target.name}, try {trial.number}: "
-            f"{type(error).__name__}: {error}"
-        )
-    if as_json:
-        about: dict[str, Any] = {"folder": str(folder), "failed_trials": len(failed)}
-        print_json({**about, "summary": summary.to_json()["summary"]})
-        return
-    print_table(success_table(summary))
-    for line in [*notes(summary), *problems(summary.episodes)]:
-        typer.echo(line)
-    typer.echo(f"Scored by replay: {len(summary.episodes)} episodes. The report: {folder / REPORT}")
+def _throttles(agents: Mapping[str, AgentFor]) -> dict[str, Throttled]:
+    """The throttles of the models that play."""
+    found = {}
+    for name, agent_for in agents.items():
+        throttle = None if name in SCRIPTED else getattr(agent_for(None), "throttle", None)
+        if throttle is not None:
+            found[name] = throttle
+    return found

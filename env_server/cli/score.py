@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from env_server.cli.exits import Exit, Failure, failing_on
+from env_server.cli.asked import asked_for, last_request
+from env_server.cli.exits import Exit, failing_on
+from env_server.cli.judging import VERDICTS, judged, open_judge, words
 from env_server.cli.log import torn
 from env_server.cli.options import (
     DEFAULT_LOG_DIR,
@@ -21,14 +22,16 @@ from env_server.cli.options import (
     log_at,
     open_registry,
 )
-from env_server.cli.output import print_json, say, with_progress
+from env_server.cli.output import print_json, print_rows, say, with_progress
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from env_server.registry import Registry
+    from env_server.scoring.prices import Prices
     from env_server.scoring.score import Drift, EpisodeScore
-    from railgym import records
+    from env_server.scoring.summary import Summary
+    from railgym import scores as remote
     from railgym.client import Client
 
 SCORES = "scores.json"
@@ -46,6 +49,34 @@ def score(
     ] = False,
     env: MoreEnvs = None,
     tasks: MoreTasks = None,
+    prices: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--prices",
+            metavar="FILE",
+            show_default=False,
+            help="Ask this price table (TOML, see env_server/scoring/prices.toml) before the one "
+            "that comes with Railgym. Repeatable; the last one is asked first.",
+        ),
+    ] = None,
+    judge: Annotated[
+        str | None,
+        typer.Option(
+            "--judge",
+            metavar="PROVIDER:MODEL",
+            show_default=False,
+            help="Ask this model too whether answers in free text say what the reference says. It "
+            "changes no score. Its verdicts stand in verdicts.jsonl beside the log, and are not "
+            "asked for again.",
+        ),
+    ] = None,
+    votes: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Times a judge is asked, an odd number.")
+    ] = 3,
+    table: Annotated[
+        bool,
+        typer.Option("--table", help="Show a row for each episode; with --json, a line for each."),
+    ] = False,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -56,28 +87,37 @@ def score(
 ) -> None:
     """Run every episode of a log again, compare it with its record, and score it.
 
-    Needs no server, no key and no network. An episode of an environment or a task of yours needs
-    it again: --env and --tasks. Exits with 1 where an episode is not VERIFIED (it differs
-    from its record, or cannot be run; --allow-drift lets those pass that differ), and where the
-    log is cut off.
+    Of a run's folder, only what was asked for last counts, whatever else was played in it before.
+    Needs no server, and but for --judge no key and no network. An episode of an environment or a
+    task of yours needs it again: --env and --tasks. Exits with 1 where an episode is not VERIFIED
+    (it differs from its record, or cannot be run; --allow-drift lets those pass that differ), and
+    where the log is cut off.
+
+    Costs follow from claimed tokens and a price table, so that --prices gives an old run other
+    costs. Of a run whose log is on a server of yours, its scores.json is priced anew.
 
     `railgym score runs/first`
     """
     from env_server.scoring.summary import summarise, write_scores
-    from env_server.scoring.table import tables
 
-    registry = open_registry(env, tasks)
+    costs = open_prices(prices or ())
+    asked = None if judge is None else open_judge(judge, votes)
     log = log_at(path)
-    summary = summarise(scores_of(log, registry, "label" if allow_drift else "refuse"))
+    if prices and asked is None and _is_kept_elsewhere(path):
+        scores = [score.priced(costs) for score in read_scores(path / SCORES)]
+    else:
+        registry = open_registry(env, tasks)
+        scores = scores_of(log, registry, "label" if allow_drift else "refuse", costs)
+        if asked is not None:
+            scores = judged(scores, log, registry, asked, log.with_name(VERDICTS))
+    keys = last_request(path)
+    summary = summarise(scores if keys is None else asked_for(scores, keys))
     if output is not None:
         with failing_on(OSError):
             write_scores(summary, output)
-    if as_json:
-        print_json(summary.to_json())
-    else:
-        print_table(tables(summary))
-        for line in problems(summary.episodes):
-            typer.echo(line)
+    _show(summary, log, table=table, as_json=as_json)
+    if asked is not None:
+        say(words(summary.episodes))
     cut = torn(log)
     for item in cut:
         say(f"{item.place}: {item.message}")
@@ -86,24 +126,38 @@ def score(
 
 def report(
     path: Annotated[Path, typer.Argument(help="The folder of a run, or a scores.json.")],
+    env: MoreEnvs = None,
+    tasks: MoreTasks = None,
 ) -> None:
     """Write report.html anew, beside the scores.json that it is made from.
 
+    Where the log stands beside it too, every episode can be opened in the report. State changes of
+    an environment or a task of yours need it again: --env and --tasks.
+
     `railgym report runs/first`
     """
+    from env_server.log import NotALog
     from env_server.scoring.report import write_report
     from env_server.scoring.summary import summarise
+    from env_server.scoring.trace import Trace, traces
 
     source = path / SCORES if path.is_dir() else path
-    summary = summarise(_read_scores(source))
-    target = source.with_name(REPORT)
-    with failing_on(OSError):
-        write_report(summary, target, title=f"Run {source.absolute().parent.name}")
+    summary = summarise(read_scores(source))
+    target, log = source.with_name(REPORT), source.with_name("log")
+    told: Iterable[Trace] = ()
+    if log.is_dir():
+        told = with_progress(traces(log, open_registry(env, tasks)), "report")
+    with failing_on(OSError, NotALog):
+        write_report(summary, target, f"Run {source.absolute().parent.name}", told)
     typer.echo(target)
 
 
 def scores_of(
-    log: Path, registry: Registry, drift: Drift = "refuse", total: int | None = None
+    log: Path,
+    registry: Registry,
+    drift: Drift = "refuse",
+    prices: Prices | None = None,
+    total: int | None = None,
 ) -> list[EpisodeScore]:
     """Replays a log under a progress bar.
 
@@ -111,6 +165,7 @@ def scores_of(
         log: The log.
         registry: What it is replayed with.
         drift: See `env_server.scoring.score`.
+        prices: See `env_server.scoring.score`.
         total: Episodes to expect, if that is known.
 
     Raises:
@@ -120,41 +175,78 @@ def scores_of(
     from env_server.scoring.score import score_log
 
     with failing_on(NotALog):
-        return list(with_progress(score_log(log, registry, drift), "replay", total))
+        return list(with_progress(score_log(log, registry, drift, prices), "replay", total))
 
 
-def scores_of_server(client: Client, run: str) -> list[EpisodeScore]:
+def scores_of_server(client: Client, run: str, prices: Prices | None = None) -> list[EpisodeScore]:
     """Lets a server replay the episodes of a run from its own log.
 
     Args:
         client: Of the server.
         run: Their label "run".
+        prices: What models cost; None: what the server says.
     """
     ids = [e.episode_id for e in client.episodes() if e.labels.get("run") == run]
     scores = client.score(ids) if ids else iter(())
-    return [_from_server(score) for score in with_progress(scores, "replay", len(ids))]
+    found = [_from_server(score) for score in with_progress(scores, "replay", len(ids))]
+    return found if prices is None else [score.priced(prices) for score in found]
 
 
-def _from_server(score: records.EpisodeScore) -> EpisodeScore:
+def open_prices(paths: Iterable[Path]) -> Prices:
+    """The user's price tables, and the one that comes with Railgym.
+
+    Raises:
+        Failure: One of them cannot be read.
+    """
+    from env_server.scoring.prices import PricesError, prices_with
+
+    with failing_on(PricesError):
+        return prices_with(paths)
+
+
+def _from_server(score: remote.EpisodeScore) -> EpisodeScore:
     from env_server.scoring.replay import Outcome
-    from env_server.scoring.score import VALID_ENDS, EpisodeScore
+    from env_server.scoring.score import EpisodeScore
 
-    outcome = Outcome(score.outcome)
-    reason = None
-    if outcome is not Outcome.VERIFIED:
-        reason = outcome.lower()
-    elif not score.valid:
-        told = score.end_reason is not None and score.end_reason not in VALID_ENDS
-        reason = score.end_reason if told else "unfinished"
-    return EpisodeScore(
-        **{
-            **score._asdict(),
-            "outcome": outcome,
-            "first_fault": score.first_fault or None,
-            "invalid_reason": reason,
-            "steps": int(score.metrics.get("steps", 0)),
-        }
-    )
+    said = {
+        **score._asdict(),
+        "outcome": Outcome(score.outcome),
+        "invalid_reason": score.invalid_reason or None,
+        "first_fault": score.first_fault or None,
+        "fault": score.fault or None,
+        "verdict": score.verdict or None,
+    }
+    return EpisodeScore(**said)
+
+
+def _is_kept_elsewhere(path: Path) -> bool:
+    """Whether a folder is that of a run whose log is on a server."""
+    return (path / SCORES).is_file() and not (path / "log").is_dir()
+
+
+def _show(summary: Summary, log: Path, *, table: bool, as_json: bool) -> None:
+    from env_server.scoring.episode_table import COLUMNS, episode_row
+    from env_server.scoring.table import printable, tables
+
+    rows = [episode_row(score, str(log)) for score in summary.episodes] if table else []
+    if as_json and table:
+        for row in rows:
+            print_json(row)
+    elif as_json:
+        print_json(summary.to_json())
+    else:
+        if table:
+            print_rows(COLUMNS, ([printable(_cell(row[c])) for c in COLUMNS] for row in rows))
+        else:
+            print_table(tables(summary))
+        for line in problems(summary.episodes):
+            typer.echo(line)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return ", ".join(value) if isinstance(value, list) else str(value)
 
 
 def print_table(table: RenderableType) -> None:
@@ -187,18 +279,13 @@ def verdict(scores: Iterable[EpisodeScore]) -> Exit:
     return Exit.BAD if bad else Exit.OK
 
 
-def _read_scores(path: Path) -> list[EpisodeScore]:
-    from env_server.scoring.replay import Outcome
-    from env_server.scoring.score import EpisodeScore
+def read_scores(path: Path) -> list[EpisodeScore]:
+    """Reads a scores.json.
 
-    def read(row: dict[str, Any]) -> EpisodeScore:
-        known = {key: row[key] for key in EpisodeScore._fields if key in row}
-        return EpisodeScore(**{**known, "outcome": Outcome(row["outcome"])})
+    Raises:
+        Failure: It is none.
+    """
+    from env_server.scoring import saved
 
-    try:
-        return [read(row) for row in json.loads(path.read_text(encoding="utf-8"))["episodes"]]
-    except OSError as e:
-        raise Failure(f"expected a {SCORES} at {path}: {e.strerror}") from e
-    except (ValueError, KeyError, TypeError) as e:
-        wrong = f"{type(e).__name__}: {e}"
-        raise Failure(f"expected a {SCORES} as Railgym writes it at {path}, got {wrong}") from e
+    with failing_on(saved.NoScores):
+        return saved.read_scores(path)

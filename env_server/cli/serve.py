@@ -106,6 +106,9 @@ def serve(
         ),
     ] = 10.0,
     front: Annotated[str, typer.Option(hidden=True, help="Of a worker: what all share.")] = "",
+    owned: Annotated[
+        bool, typer.Option("--owned", hidden=True, help="Stop when standard input ends.")
+    ] = False,
     metrics_address: Annotated[
         str,
         typer.Option(
@@ -170,6 +173,7 @@ def serve(
         metrics_address=metrics_address and host_and_port(metrics_address),
         tracing=otel,
         channelz=channelz,
+        owned=owned,
     )
     for reachable in filter(None, (settings.address, settings.front)):
         check_exposed(reachable, settings.tokens, insecure=insecure)

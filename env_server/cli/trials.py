@@ -1,4 +1,4 @@
-"""Trials: which agent tries which task how often, and how each try is played over gRPC.
+"""Trials: which agent tries which task how often, and the threads that play them.
 
 A trial that fails (the agent raises, the server refuses) is reported and leaves the others alone.
 This module scores nothing: that is done from the log.
@@ -7,20 +7,20 @@ This module scores nothing: that is done from the log.
 from __future__ import annotations
 
 import hashlib
+import queue
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from railgym.agents import Briefing, play
+from railgym.agents import RunStopped
+from railgym.spaces import AS_THEY_ARE, ToolShaping
 
 if TYPE_CHECKING:
-    from env_server.cli.agents import AgentFor
-    from railgym.actions import Action, Transition
-    from railgym.agents import Agent
-    from railgym.client import Client
     from railgym.records import TaskInfo
-    from railgym.session import Session
+
+STOP_SECONDS = 10.0
+"""For trials to come to their next step, at the end."""
 
 
 class Target(NamedTuple):
@@ -43,12 +43,16 @@ class Trial(NamedTuple):
         target: What it tries.
         number: From 1.
         seed: For the environment and for the agent: the same for every agent.
+        tools: How the environment's tools are shown.
+        key: What its result depends on, see `env_server.cli.keys`.
     """
 
     agent: str
     target: Target
     number: int
     seed: int
+    tools: ToolShaping = AS_THEY_ARE
+    key: str = ""
 
 
 class Played(NamedTuple):
@@ -67,48 +71,64 @@ class Played(NamedTuple):
 
 def plan(agents: Iterable[str], targets: Iterable[Target], repeats: int, seed: int) -> list[Trial]:
     """All trials, in an order in which every agent soon has tried something."""
+    every = list(targets)
+    names = list(agents)
     return [
         Trial(agent, target, number, _seed(seed, target, number))
         for number in range(1, repeats + 1)
-        for target in targets
-        for agent in agents
+        for target in every
+        for agent in names
     ]
 
 
-class Stopped(Exception):
-    """The run ends before the episode does."""
-
-
-class Trials:
-    """Plays trials on threads of one client.
+class Pool:
+    """Plays trials on threads.
 
     As a context manager: leaving it lets every trial that runs come to its next step, and no
-    other begin.
+    other begin. The threads do not outlive the process: a model that does not answer cannot hold
+    it up.
+
+    Attributes:
+        stopped: Set when trials are to end at their next step.
     """
 
-    def __init__(
-        self, client: Client, agents: Mapping[str, AgentFor], run: str, concurrency: int
-    ) -> None:
-        """Starts the threads.
+    def __init__(self, may_begin: Callable[[], bool]) -> None:
+        """Makes a pool that has not begun.
 
         Args:
-            client: Of the server.
-            agents: By the names that trials use.
-            run: Label of all sessions.
-            concurrency: Trials at the same time.
+            may_begin: Whether another trial may begin.
         """
-        self._client = client
-        self._agents = agents
-        self._run = run
-        self._pool = ThreadPoolExecutor(concurrency)
-        self._stopped = threading.Event()
+        self.stopped = threading.Event()
+        self._may_begin = may_begin
+        self._closed = threading.Event()
+        self._done: queue.SimpleQueue[Played | None] = queue.SimpleQueue()
+        self._taking = threading.Lock()
+        self._threads: list[threading.Thread] = []
 
-    def play(self, trials: Iterable[Trial]) -> Iterator[Played]:
-        """Plays trials, and yields each as it ends."""
-        futures = {self._pool.submit(self._play, trial): trial for trial in trials}
-        for future in as_completed(futures):
-            error = future.exception()
-            yield Played(futures[future], None if error else future.result(), error)
+    def play(
+        self, trials: Iterable[Trial], attempt: Callable[[Trial], float], concurrency: int
+    ) -> Iterator[Played]:
+        """Plays trials, and yields each as it ends.
+
+        Where an agent stops the run no more begin, and those that run come to their end.
+
+        Args:
+            trials: In the order in which they begin.
+            attempt: Plays one and returns its last reward; several threads call it at once.
+            concurrency: Most trials at the same time.
+        """
+        rest = iter(trials)
+        for _ in range(concurrency):
+            thread = threading.Thread(target=self._work, args=(rest, attempt), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        at_work = concurrency
+        while at_work:
+            played = self._done.get()
+            if played is None:
+                at_work -= 1
+            else:
+                yield played
 
     def __enter__(self) -> Self:
         """Gives itself."""
@@ -116,35 +136,34 @@ class Trials:
 
     def __exit__(self, *_: object) -> None:
         """Stops the threads."""
-        self._stopped.set()
-        self._pool.shutdown(cancel_futures=True)
+        self._closed.set()
+        self.stopped.set()
+        until = time.monotonic() + STOP_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
 
-    def _play(self, trial: Trial) -> float:
-        task = trial.target.task
-        agent = self._agents[trial.agent](task)
-        labels = {"agent": trial.agent, "run": self._run, "trial": str(trial.number)}
-        task_id = None if task is None else task.task_id
-        with self._client.session(trial.target.env_id, task_id, labels) as session:
-            # An agent that cannot go on is no agent that failed: such an episode is not valid.
-            reason: str | None = "api_error"
-            try:
-                last = self._episode(session, trial, agent)
-                reason = None
-            finally:
-                session.close(reason)
-        return last.reward
+    def _work(self, rest: Iterator[Trial], attempt: Callable[[Trial], float]) -> None:
+        try:
+            while (trial := self._next(rest)) is not None:
+                self._done.put(self._played(trial, attempt))
+        finally:
+            self._done.put(None)
 
-    def _episode(self, session: Session, trial: Trial, agent: Agent) -> Transition:
-        def step(action: Action) -> Transition:
-            if self._stopped.is_set():
-                raise Stopped
-            return session.step(action)
+    def _next(self, rest: Iterator[Trial]) -> Trial | None:
+        with self._taking:
+            if self._closed.is_set() or not self._may_begin():
+                return None
+            return next(rest, None)
 
-        task = trial.target.task
-        observation, info = session.reset(seed=trial.seed)
-        instruction = "" if task is None else task.instruction
-        space = session.env.action_space
-        return play(agent(Briefing(instruction, space, observation, info, trial.seed)), step)
+    def _played(self, trial: Trial, attempt: Callable[[Trial], float]) -> Played:
+        try:
+            return Played(trial, attempt(trial), None)
+        except RunStopped as e:
+            self._closed.set()
+            return Played(trial, None, e)
+        except (Exception, SystemExit) as e:
+            # An agent may raise anything: it is told, and costs this trial alone.
+            return Played(trial, None, e)
 
 
 def _seed(seed: int, target: Target, number: int) -> int:

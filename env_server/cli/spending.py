@@ -1,0 +1,76 @@
+"""What models have used so far, as agents claim it: calls, tokens, money, waiting.
+
+Where a model has no price nothing is known of its cost, which is said and never taken for 0.
+Nothing here is a score: those are made from the log.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from env_server.scoring.prices import Prices
+
+
+@dataclass(slots=True)
+class Use:
+    """What one agent used, or several.
+
+    Attributes:
+        calls: Of a model.
+        tokens: In all, as far as the provider said.
+        usd: What is known of the cost.
+        unpriced: Calls whose cost is not known.
+        queued: Seconds of waiting for the provider.
+    """
+
+    calls: int = 0
+    tokens: int = 0
+    usd: float = 0.0
+    unpriced: int = 0
+    queued: float = 0.0
+
+
+class Spending:
+    """Adds up claims. Threads may share it."""
+
+    def __init__(self, prices: Prices) -> None:
+        """Begins with nothing."""
+        self._prices = prices
+        self._lock = threading.Lock()
+        self._by_agent: defaultdict[str, Use] = defaultdict(Use)
+
+    def add(self, agent: str, claim: Mapping[str, Any]) -> None:
+        """Takes a claim; one of something else than a model call counts for nothing."""
+        from env_server.scoring.claims import BUCKETS, read_call
+
+        call = read_call(claim)
+        if call is None:
+            return
+        cost = self._prices.cost_of(claim)
+        with self._lock:
+            use = self._by_agent[agent]
+            use.calls += 1
+            use.tokens += sum(getattr(call.usage, bucket) for bucket in BUCKETS)
+            use.usd += cost or 0.0
+            use.unpriced += cost is None
+            use.queued += (call.queue_ms or 0.0) / 1_000
+
+    def add_known(self, agent: str, usd: float) -> None:
+        """Takes a cost that is known without its claims."""
+        with self._lock:
+            self._by_agent[agent].usd += usd
+
+    def by_agent(self) -> dict[str, Use]:
+        """What each agent used that has called a model."""
+        with self._lock:
+            return {agent: replace(use) for agent, use in sorted(self._by_agent.items())}
+
+    def total(self) -> Use:
+        """What all of them used together."""
+        uses = self.by_agent().values()
+        return Use(*(sum(getattr(use, field.name) for use in uses) for field in fields(Use)))
