@@ -2,13 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready-$(shell cat requirements.lock pyproject.toml | sha256sum | cut -c1-12)
+READY_CI := .venv/ready-ci-$(shell cat requirements-ci.lock pyproject.toml | sha256sum | cut -c1-12)
 PEERS := .venv-bench/ready-$(shell sha256sum < tests/bench/requirements-peers.lock | cut -c1-12)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --no-header --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test bench load lock stubs format check check-deploy chaos fuzz image-test clean
+.PHONY: help install install-ci demo test bench load lock stubs format check check-deploy chaos fuzz image-test clean
 
 help: ## Say what there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 10
@@ -20,6 +21,12 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	rm -f .venv/ready-* && touch $@
+
+install-ci: $(READY_CI) ## The same with what `make check` and a few tests need besides
+
+$(READY_CI): $(READY) requirements-ci.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-ci.lock
+	rm -f .venv/ready-ci-* && touch $@
 
 demo: $(READY) ## Play every bundled task with three scripted agents, score, and write a report
 	$(BIN)/railgym run --name demo --overwrite
@@ -39,8 +46,9 @@ $(PEERS): tests/bench/requirements-peers.lock
 	.venv-bench/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	rm -f .venv-bench/ready-* && touch $@
 
-lock: ## Write the lock files anew (needs uv): all, what the image runs, what builds it
-	$(COMPILE) --extra server --extra dev pyproject.toml -o requirements.lock
+lock: ## Write the lock files anew (needs uv): for work, for CI, what the image runs, what builds it
+	$(COMPILE) --extra server --extra dev --extra ci pyproject.toml -o requirements-ci.lock
+	$(COMPILE) --extra server --extra dev pyproject.toml -c requirements-ci.lock -o requirements.lock
 	$(COMPILE) --extra server pyproject.toml -c requirements.lock -o requirements-server.lock
 	$(COMPILE) tests/bench/requirements-peers.in -o tests/bench/requirements-peers.lock
 	echo hatchling | $(COMPILE) - -c requirements.lock -o requirements-build.lock
@@ -55,7 +63,7 @@ format: $(READY) ## Format Python and proto
 	$(BIN)/ruff check --fix
 	$(BIN)/buf format -w proto
 
-check: $(READY) check-deploy ## Everything that is checked without running: format, lint, types, imports, proto, stubs, tasks, deploy
+check: $(READY_CI) check-deploy ## Everything that is checked without running: format, lint, types, imports, proto, stubs, tasks, deploy
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
@@ -66,7 +74,7 @@ check: $(READY) check-deploy ## Everything that is checked without running: form
 	$(BIN)/python tests/stubs_are_fresh.py
 	$(BIN)/railgym tasks lint
 
-check-deploy: $(READY) ## Check Dockerfile, compose.yaml and deploy/k8s with their own tools
+check-deploy: $(READY_CI) ## Check Dockerfile, compose.yaml and deploy/k8s with their own tools
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec compose.yaml
 	mkdir -p build

@@ -21,6 +21,8 @@ GRACE_SECONDS = Settings._field_defaults["grace_seconds"]
 @pytest.fixture(scope="module")
 def pod():
     kubectl = Path(sys.executable).with_name("kubectl")
+    if not kubectl.exists():
+        pytest.skip("kubectl is not installed: make install-ci")
     command = [kubectl, "kustomize", ROOT / "deploy" / "k8s"]
     built = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     [stateful] = [m for m in yaml.safe_load_all(built) if m["kind"] == "StatefulSet"]
