@@ -537,6 +537,17 @@ def test_the_rules_of_the_tasks_are_of_every_kind():
     }
 
 
+@pytest.mark.parametrize("level", LEVELS)
+def test_no_product_is_searched_for_that_is_the_only_one_of_the_order(level):
+    rows = [*generate(1, 24, level), *generate(2, 24, level)]
+    for task in map(Task.model_validate, rows):
+        episode, replies = play_gold(task, REGISTRY)
+        names = [made.name for made in episode.calls]
+        if names.count("get_order") == 1 and "find_products" in names:
+            order = json.loads(replies[names.index("get_order")].transition.observation)["result"]
+            assert len(order["lines"]) > 1, task.task_id
+
+
 def test_every_change_of_a_gold_solution_changes_the_state():
     """A17: gold that changes nothing would be a fault, which the lint reports."""
     for task in TASKS.values():
@@ -632,6 +643,15 @@ def test_a_reference_is_computed_from_the_start_whatever_was_done_since():
     result(env, "cancel_order", order_id=order_id, reason="duplicate")
     assert env.reference(asked) == expected
     assert changes(env) != expected["changes"]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_no_job_is_always_impossible(level):
+    """Else its words alone would tell the answer."""
+    jobs = len(JOBS[level])
+    rows = generate(3, 2 * jobs, level)
+    for one, other in zip(rows[:jobs], rows[jobs:], strict=True):
+        assert "end:done" in {*one["tags"], *other["tags"]}, one["instruction"]
 
 
 def test_each_job_comes_in_its_turn():

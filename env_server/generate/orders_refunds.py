@@ -80,7 +80,7 @@ def refund_half_a_line(desk: Desk) -> Job:
 def _refund(desk: Desk, share: str, divisor: int) -> Job:
     sent = {s.order_id for s in desk.shop.shipments} - {r.order_id for r in desk.shop.refunds}
     line = desk.pick(line for line in desk.shop.order_lines if line.order_id in sent)
-    fit(_is_one_of_several(desk, line))
+    fit(desk.is_one_of_several(line))
     order_id, product = line.order_id, desk.product(line.product_id)
     looked = ["query_logistics"]
     status = desk.look("query_logistics", order_id=order_id).value["status"]
@@ -119,22 +119,19 @@ def _asked_refund(
 
 
 def refund_once_more(desk: Desk) -> Job:
-    """Three calls: what was paid back before leaves too little."""
+    """Three or four calls; something of the order, perhaps this line, was paid back before."""
     refund = desk.pick(desk.shop.refunds)
-    line = next(
-        one
-        for one in desk.shop.order_lines
-        if (one.order_id, one.line) == (refund.order_id, refund.line)
-    )
-    fit(_is_one_of_several(desk, line))
+    lines = [line for line in desk.shop.order_lines if line.order_id == refund.order_id]
+    line = desk.pick(line for line in lines if desk.wanted(line.line != refund.line))
+    fit(desk.is_one_of_several(line))
     order_id, product = line.order_id, desk.product(line.product_id)
     desk.find_product(product)
-    desk.look("get_order", order_id=order_id)
+    number = desk.line_found(desk.look("get_order", order_id=order_id), line, "line")
     desk.look("list_refunds", order_id=order_id)
     paid = line.quantity * line.unit_cents
-    all_of_it = change("refund_order", order_id=order_id, line=line.line, amount_cents=paid)
-    fit(desk.refusal(all_of_it) == "over_paid")
-    desk.impossible = True
+    all_of_it = change("refund_order", order_id=order_id, line=number, amount_cents=paid)
+    fit(desk.refusal(all_of_it) == ("over_paid" if desk.impossible_wanted else None))
+    desk.do(all_of_it)
     call, amount = _asked_refund(order_id, product, 1)
     return Job(
         desk.say(ONCE_MORE, number=order_id, product=product.name),
@@ -142,6 +139,7 @@ def refund_once_more(desk: Desk) -> Job:
         CENTS,
         [call],
         [(["list_refunds"], 1), (["get_order"], 1)],
+        [["list_refunds", "refund_order"]],
     )
 
 
@@ -281,10 +279,6 @@ def _line_of(customer: Customer, product: Product) -> str:
         f"FROM {BUYERS} JOIN order_lines l ON l.order_id = o.id "
         f"WHERE c.name = '{customer.name}' AND l.product_id = ({named(product)})"
     )
-
-
-def _is_one_of_several(desk: Desk, line: Line) -> bool:
-    return sum(one.order_id == line.order_id for one in desk.shop.order_lines) > 1
 
 
 def _all_lines(desk: Desk, order_id: Found) -> list[Change]:

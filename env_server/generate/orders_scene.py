@@ -160,6 +160,10 @@ class Desk(Draw):
         """The lines of an order."""
         return [line for line in self.shop.order_lines if line.order_id == order.id]
 
+    def is_one_of_several(self, line: Line) -> bool:
+        """Whether its order has other lines, so that which one is meant has to be looked up."""
+        return sum(one.order_id == line.order_id for one in self.shop.order_lines) > 1
+
     def shipment_of(self, order: Order) -> Shipment | None:
         """The parcel of an order, or None."""
         return next((s for s in self.shop.shipments if s.order_id == order.id), None)

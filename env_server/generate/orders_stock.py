@@ -59,6 +59,7 @@ MOST_CALLS = 14
 def put_aside_as_many(desk: Desk) -> Job:
     """Three or four calls."""
     line = desk.pick(desk.shop.order_lines)
+    fit(desk.is_one_of_several(line))
     product = desk.product(line.product_id)
     free = product.on_hand
     fit(free is not None and free > 0 and desk.wanted(free >= line.quantity))
@@ -89,7 +90,7 @@ def change_the_quantity(desk: Desk) -> Job:
     customer = desk.pick(c for c in desk.only_bearers() if desk.latest_of(c).status == "placed")
     line = desk.pick(desk.lines_of(desk.latest_of(customer)))
     product, quantity = desk.product(line.product_id), line.quantity + desk.between(1, 4)
-    fit(bool(product.on_hand))
+    fit(bool(product.on_hand) and desk.is_one_of_several(line))
     newest = desk.listed(customer)[0].part("order_id")
     product_id = desk.find_product(product).part("id")
     number = desk.line_found(desk.look("get_order", order_id=newest), line, "line")
@@ -229,5 +230,5 @@ def _shared(desk: Desk, customer: Customer) -> list[Line]:
     """Lines of several pieces in a newest order that is not packed, of counted products."""
     order = desk.latest_of(customer)
     lines = desk.lines_of(order) if order.status == "placed" else []
-    several = [line for line in lines if line.quantity > 1]
+    several = [one for one in lines if one.quantity > 1 and desk.is_one_of_several(one)]
     return [line for line in several if desk.product(line.product_id).on_hand is not None]
