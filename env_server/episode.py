@@ -22,10 +22,8 @@ from env_server.env import (
     Call,
     FaultCode,
     Final,
-    NoAction,
     Plain,
     StatefulEnv,
-    Text,
     ToolCall,
     ToolEnv,
     ToolSpec,
@@ -33,7 +31,7 @@ from env_server.env import (
     fault,
 )
 from env_server.envs.hosted import set_generator_state
-from env_server.errors import BadAction, BadOptions, EpisodeOver, StepOutOfOrder, cut, shown
+from env_server.errors import BadOptions, EpisodeOver, StepOutOfOrder, bad_action, cut, shown
 from env_server.shaping import Toolbox, toolbox, tools_for, tools_sha256
 from env_server.tasks import Task
 from env_server.validators import CallRecord, Ending, judge
@@ -41,12 +39,6 @@ from railgym.spaces import AS_THEY_ARE, ToolShaping
 
 End: TypeAlias = Literal["final", "goal", "max_steps"]
 Rule: TypeAlias = Literal["strict", "lenient"]
-
-_CLAIMS: dict[str, FaultCode] = {
-    "truncated_output": "truncated_output",
-    "empty_response": "empty_response",
-    "refusal": "refusal",
-}
 
 
 class EpisodeSpec(NamedTuple):
@@ -150,6 +142,10 @@ class Episode:
         return () if self.spec.task is None else tuple(self.spec.task.allowed_tools)
 
     @cached_property
+    def _box(self) -> Toolbox:
+        return toolbox(type(self.env), self.spec.shaping)
+
+    @cached_property
     def _allowed(self) -> dict[str, ToolSpec]:
         return {tool.name: tool for tool in self.tools}
 
@@ -209,7 +205,7 @@ class Episode:
 
     def _apply(self, env: ToolEnv, action: Action) -> Transition:
         try:
-            taken, mended = self._read(action)
+            taken, mended = protocol.read(action)
         except AgentFault as e:
             return fault(e.code, str(e))._replace(terminated=e.code == "refusal")
         if isinstance(taken, Final):
@@ -217,18 +213,8 @@ class Episode:
             return _marked(env.step(taken), mended)
         return _marked(self._call(env, taken), mended)
 
-    def _read(self, action: Action) -> tuple[ToolCall | Final, str | None]:
-        """Comes from any kind of action to a call or an answer, and to what was mended."""
-        if isinstance(action, ToolCall | Final):
-            return action, None
-        if isinstance(action, Text):
-            return protocol.parse(action.text)
-        if isinstance(action, NoAction) and action.fault in _CLAIMS:
-            raise AgentFault(_CLAIMS[action.fault], f"no action: {action.fault}")
-        raise _bad_action("a tool call, a text, a final answer or a known fault", action)
-
     def _call(self, env: ToolEnv, action: ToolCall) -> Transition:
-        number, box = self.latest + 1, toolbox(type(env), self.spec.shaping)
+        number, box = self.latest + 1, self._box
         name = box.origin(action.name)
         try:
             call = self._check(box, action)
@@ -250,9 +236,9 @@ class Episode:
 
     def _apply_plain(self, action: Action) -> Transition:
         if not isinstance(action, Plain):
-            raise _bad_action("a value of the action space", action)
+            raise bad_action("a value of the action space", action)
         if not self.env.action_space.contains(action.value):
-            raise _bad_action(f"a value of {self.env.action_space}", action.value)
+            raise bad_action(f"a value of {self.env.action_space}", action.value)
         return self.env.step(action.value)
 
     @cached_property
@@ -311,8 +297,3 @@ def _marked(transition: Transition, mended: str | None) -> Transition:
         return transition
     repaired = ",".join(filter(None, (mended, transition.info.get("repaired"))))
     return transition._replace(info={**transition.info, "repaired": repaired})
-
-
-def _bad_action(expected: str, got: Any) -> BadAction:
-    text = cut(repr(got))
-    return BadAction(f"expected {expected}, got {text}", expected=expected, got=text)

@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class RailgymError(Exception):
@@ -164,3 +165,14 @@ def shown(text: str, limit: int = 80) -> str:
 def cut(text: str, limit: int = 80) -> str:
     """A value that was written out, as an error message shows it: cut to `limit` characters."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
+
+
+def printable(text: str) -> str:
+    """Text that may go to a terminal: its control characters are shown as escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def bad_action(expected: str, got: Any) -> BadAction:
+    """The error for an action that is of no use here: what was expected and what came."""
+    text = cut(repr(got))
+    return BadAction(f"expected {expected}, got {text}", expected=expected, got=text)

@@ -1,4 +1,6 @@
-"""The JSON protocol, for models without tool calling.
+"""Comes from any kind of action to a call or an answer, and reads the JSON protocol.
+
+The JSON protocol is for models without tool calling:
 
     {"thought": ..., "action": TOOL or "final", "action_input": {...}}
 
@@ -11,10 +13,36 @@ from __future__ import annotations
 from typing import Any
 
 from env_server.arguments import BadJson, BrokenJson, canonical_json, scan_value
-from env_server.env import AgentFault, Final, ToolCall
-from env_server.errors import shown
+from env_server.env import Action, AgentFault, FaultCode, Final, NoAction, Text, ToolCall
+from env_server.errors import bad_action, shown
 
 FIELDS = ("thought", "action", "action_input")
+
+_CLAIMS: dict[str, FaultCode] = {
+    "truncated_output": "truncated_output",
+    "empty_response": "empty_response",
+    "refusal": "refusal",
+}
+"""What a client may say of a turn that held no action."""
+
+
+def read(action: Action) -> tuple[ToolCall | Final, str | None]:
+    """Reads an action of any kind that environments with tools take.
+
+    Returns:
+        A call or an answer, and what was mended to read it, or None.
+
+    Raises:
+        AgentFault: As `parse`, and where there is no action, with the fault that the client names.
+        BadAction: It is of another kind.
+    """
+    if isinstance(action, ToolCall | Final):
+        return action, None
+    if isinstance(action, Text):
+        return parse(action.text)
+    if isinstance(action, NoAction) and action.fault in _CLAIMS:
+        raise AgentFault(_CLAIMS[action.fault], f"no action: {action.fault}")
+    raise bad_action("a tool call, a text, a final answer or a known fault", action)
 
 
 def parse(text: str) -> tuple[ToolCall | Final, str | None]:

@@ -119,6 +119,18 @@ def test_levels_stand_beside_their_sum():
     assert (found.pooled.level, found.pooled.tasks, found.pooled.difference) == ("", 6, 0.5)
 
 
+def test_what_was_used_is_told_by_level_too():
+    metrics = {"L1": {"steps": 3.0}, "L3": {"steps": 12.0}}
+    a, b = (
+        [scored(level, True, agent, level, metrics=metrics[level]) for level in metrics]
+        for agent in "ab"
+    )
+    out = io.StringIO()
+    Console(file=out, width=100).print(beside_table(compare(a, b)))
+    found = re.findall(r"(L\d|all) +steps +(\d) +([\d.]+)", out.getvalue())
+    assert found == [("L1", "1", "3"), ("L3", "1", "12"), ("all", "2", "7.5")]
+
+
 def test_other_tasks_of_the_same_name_are_refused_by_name(tmp_path):
     a, b = sides([BOTH] * 3)
     b[1] = b[1]._replace(task_sha256="another")

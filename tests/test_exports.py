@@ -244,7 +244,8 @@ def test_inspect_reads_our_logs_as_its_own(inspect_folder):
     assert set(logs) == set(AGENTS)
     good = logs["good"]
     assert good.status == "success"
-    assert good.results.scores[0].metrics["accuracy"].value == 1
+    metrics = {name: metric.value for name, metric in good.results.scores[0].metrics.items()}
+    assert metrics == {"accuracy": 1, "stderr": 0, "accuracy L2": 1, "stderr L2": 0}
     assert good.eval.model == "anthropic/claude-haiku-4-5-20251001"
     usage = good.stats.model_usage[good.eval.model]
     assert (usage.input_tokens, usage.input_tokens_cache_read) == (20, 18000)
@@ -316,6 +317,14 @@ def test_the_command_writes_chat_rows_of_successes_unless_told_otherwise(export,
     assert len([line for line in more.stdout.splitlines() if line.startswith("{")]) == 5
 
 
+@pytest.mark.parametrize("turn", [[1], {"a": 1}, None, 0, "1"])
+def test_a_claim_whose_turn_is_no_number_of_one_is_nobodys(episodes, turn):
+    score, trace = episodes["bad"]
+    document = trajectory(score, trace._replace(claims=[{**CLAIM, "turn": turn}]))
+    assert not [step for step in document["steps"] if "metrics" in step]
+    assert json.loads(document["extra"]["claims"][0])["turn"] == turn
+
+
 @pytest.mark.parametrize("form", ["atif", "inspect"])
 def test_the_command_wants_a_folder_where_a_format_has_many_files(export, form):
     result = export("--format", form)
@@ -326,3 +335,10 @@ def test_the_command_wants_a_folder_where_a_format_has_many_files(export, form):
 def test_the_command_writes_trajectories_into_a_folder(export, tmp_path):
     assert export("--format", "atif", "-o", tmp_path / "atif").exit_code == 0
     assert len(list((tmp_path / "atif").iterdir())) == len(PLAYS)
+
+
+def test_a_log_is_listed_as_text(tmp_path):
+    write_log(tmp_path, [Play(DOG, letters("dog"), {"agent": "a\nforged\x1b[31m\u202e"})], REGISTRY)
+    listed = CliRunner().invoke(app, ["log", "list", str(tmp_path)]).stdout
+    assert len(listed.splitlines()) == 2
+    assert r"a\nforged\x1b[31m\u202e" in listed

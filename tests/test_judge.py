@@ -9,11 +9,11 @@ from typer.testing import CliRunner
 
 from env_server.cli.app import app
 from env_server.registry import Registry
-from env_server.scoring.judge import PROMPT, Judge, JudgeFailed, question
+from env_server.scoring.judge import PROMPT, Judge, JudgeFailed, Verdict, question
 from env_server.scoring.score import score_log
 from env_server.scoring.trace import traces
 from env_server.scoring.verdicts import Book, judge_all, opinions, with_verdicts
-from railgym import Final
+from railgym import Final, Text
 from railgym.agents import models
 
 pytest.importorskip("openai", reason="the extra openai is not installed")
@@ -66,6 +66,22 @@ def test_only_words_of_valid_episodes_with_an_answer_are_judged(tmp_path):
         ("New York", "NYC"),
     ]
     assert all(q.task == told[i].instruction for q, i in zip(found, (0, 6), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ('So: {"action": "final", "action_input": "It is green."}', "It is green."),
+        ("It is green.", None),
+        ('{"action": "find_foods_by_name", "action_input": {"food": "green"}}', None),
+    ],
+)
+def test_an_answer_under_the_json_protocol_is_judged_too(tmp_path, text, answer):
+    task = REGISTRY.task(GREEN)
+    play = Play(task, [*gold(task, REGISTRY)[:-1], Text(text)], {"agent": "a"}, end="client_closed")
+    scores, told = played(tmp_path, play if answer is None else play._replace(end=None))
+    assert told[0].answer == answer
+    assert [q.answer for q in asked_about(scores, told)] == [answer] * (answer is not None)
 
 
 ANSWERED = [
@@ -142,6 +158,13 @@ def test_a_line_that_was_cut_off_is_judged_again(tmp_path):
     assert list(judge_all(judge_of(provider), questions, Book(path))) == first
 
 
+@pytest.mark.parametrize("line", ["", "[]", "{}", json.dumps(dict.fromkeys(Verdict._fields, ()))])
+def test_a_line_that_is_no_verdict_is_left_out(tmp_path, line):
+    path = tmp_path / "verdicts.jsonl"
+    path.write_text(f"{line}\n")
+    assert Book(path).find("[]") is None
+
+
 def test_a_question_that_is_refused_is_left_out_and_a_wrong_key_ends_it(tmp_path):
     questions = asked_about(*played(tmp_path, answered(GREEN, "grass")))
     with FakeProvider(always(Fault(400))) as provider:
@@ -194,3 +217,17 @@ def test_the_command_judges_reports_and_needs_no_model_the_second_time(tmp_path)
     even = CliRunner().invoke(app, [*words, "--votes", "2"])
     assert even.exit_code == 2
     assert "odd number" in even.stderr
+
+
+def test_only_what_was_asked_for_last_is_judged(tmp_path):
+    plays = [answered(GREEN, "grass"), answered(YORK, "New York")]
+    labelled = [p._replace(labels={**p.labels, "key": str(i)}) for i, p in enumerate(plays)]
+    played(tmp_path, *labelled)
+    (tmp_path / "config.json").write_text('{"keys": ["1"]}')
+    with FakeProvider(always(Say("SAME"))) as provider:
+        spec = f"chat:judge-1?base_url={provider.openai_url}"
+        words = ["score", str(tmp_path), "--judge", spec, "--votes", "1"]
+        result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.stderr
+    assert "0 verdicts from before and 1 new ones" in result.stderr
+    assert "1 of 1 as the validators have it" in result.stderr

@@ -33,6 +33,14 @@ CLAIM = {
     "stop": "tool_use",
     "error": None,
 }
+ODD = {name: 1 for name in ("toString", "valueOf", "toLocaleString", "toJSON")}
+ODD_CLAIM = {
+    "kind": "model_call",
+    **dict.fromkeys(("turn", "model", "latency_ms", "queue_ms", "retries", "stop"), ODD),
+    "usage": {"input": ODD, "cache_read": ODD, "output": 5},
+    "error": {"status": ODD, "message": ODD},
+}
+"""Objects that cannot become text or a number, where such are expected."""
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -58,7 +66,7 @@ def evil_play(registry):
         actions,
         labels,
         turns=[1, 1, 2, 2],
-        claims=[CLAIM, {**CLAIM, "turn": 7}, {"text": EVIL}],
+        claims=[CLAIM, {**CLAIM, "turn": 7}, {"text": EVIL}, ODD_CLAIM],
     )
 
 

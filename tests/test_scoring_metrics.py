@@ -1,5 +1,6 @@
 """Metrics and first faults of episodes whose story is known."""
 
+import math
 import typing
 
 import pytest
@@ -121,6 +122,16 @@ def test_metrics_that_do_not_apply_are_absent():
     assert failed["success"] == 0
     assert not {"step_ratio", "answer", "faults/tool_error"} & set(failed)
     assert measure(run(SUM, [ADD])).get("answer") == 0
+
+
+@pytest.mark.parametrize("rewards", [(1e308, 1e308), (math.inf, -math.inf), (math.nan, 1)])
+def test_rewards_whose_sum_is_not_finite_have_none(rewards):
+    replayed = run(DOG, letters("do", None))
+    replies = [
+        reply._replace(transition=reply.transition._replace(reward=reward))
+        for reply, reward in zip(replayed.replies, rewards, strict=True)
+    ]
+    assert "total_reward" not in measure(Replayed(replayed.episode, replies, None))
 
 
 def test_an_episode_without_a_task_has_no_success():

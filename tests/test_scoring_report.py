@@ -19,7 +19,7 @@ from rich.console import Console
 import env_server
 from env_server.registry import Registry
 from env_server.scoring import langchain, report
-from env_server.scoring.pictures import pictures
+from env_server.scoring.pictures import MAX_AGENTS, pictures
 from env_server.scoring.published import beside, published
 from env_server.scoring.report import render_report, write_report
 from env_server.scoring.score import score_log
@@ -81,6 +81,17 @@ def test_the_table_fits_a_hundred_columns_and_takes_text_as_text(summary):
     assert "2 api_error" in plain
     for heading in ("Success by level", "Repeats", *(n.split()[0] for n in langchain.METRICS)):
         assert heading in plain
+
+
+def test_so_many_agents_that_no_picture_could_show_them_have_the_table(summary):
+    [group, *_] = [group for group in summary.groups if group.total.success.n]
+    names = [f"agent {i}" for i in range(MAX_AGENTS + 1)]
+    many = [group._replace(total=group.total._replace(agent=name)) for name in names]
+    assert any(pictures(summary._replace(groups=many[:-1])).values())
+    assert not any(pictures(summary._replace(groups=many)).values())
+    assert f"Pictures of {MAX_AGENTS + 1} agents" in render_report(
+        summary._replace(groups=many), "many"
+    )
 
 
 def test_an_empty_log_has_a_table_and_a_report():

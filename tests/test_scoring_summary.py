@@ -2,8 +2,10 @@
 
 import io
 import json
+import re
 from itertools import combinations
 from math import isclose
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -11,8 +13,14 @@ from hypothesis import strategies as st
 from playing import Play, letters, make_task, write_log
 from rich.console import Console
 
+from env_server import episode, gold, protocol, validators
+from env_server.envs import orders
 from env_server.registry import Registry
+from env_server.scoring import metrics, replay
+from env_server.scoring.fingerprint import judging_files
+from env_server.scoring.prices import BUNDLED
 from env_server.scoring.replay import Outcome
+from env_server.scoring.report import render_report
 from env_server.scoring.score import EpisodeScore, score_log
 from env_server.scoring.statistics import pass_all, pass_at, passes, proportion, spread, stable
 from env_server.scoring.summary import reject_duplicates, summarise, write_scores
@@ -127,6 +135,14 @@ def test_levels_stand_beside_their_sum():
     ]
 
 
+def test_what_has_no_level_is_not_taken_for_all_levels():
+    scores = [scored(True), scored(True)._replace(task_id="", level="", success=None)]
+    [group] = summarise(scores).groups
+    assert [(row.level, row.episodes) for row in group.rows] == [("none", 1), ("L1", 1), ("", 2)]
+    [alone] = summarise(scores[1:]).groups
+    assert [row.level for row in alone.rows] == [""]
+
+
 def test_agents_and_environments_are_kept_apart():
     scores = [scored(True), scored(False)._replace(labels={}), scored(True)._replace(env_id="e")]
     names = [(group.total.agent, group.total.env_id) for group in summarise(scores).groups]
@@ -166,6 +182,12 @@ def test_scores_json_is_strict_json_and_complete(tmp_path):
     assert group["levels"][0]["metrics"]["step_ratio"]["mean"] == 1
 
 
+def test_the_digest_of_the_scorer_is_of_all_that_replays_and_judges():
+    modules = {replay, validators, episode, protocol, gold, orders, metrics}
+    assert {Path(module.__file__) for module in modules} <= set(judging_files())
+    assert BUNDLED in judging_files()
+
+
 def test_more_tries_than_are_valid_say_nothing_of_so_many():
     scores = [scored(success, trial=str(i)) for i, success in enumerate((True, True))]
     summary = summarise([*scores, scored(True, valid=False, trial="9")])
@@ -175,3 +197,23 @@ def test_more_tries_than_are_valid_say_nothing_of_so_many():
     out = io.StringIO()
     Console(file=out, width=100).print(tables(summary))
     assert out.getvalue().split("Repeats")[1].count("n/a") == 4
+
+
+def test_repeats_have_a_row_for_each_level_that_was_repeated():
+    levels = {"L1": (True, True), "L2": (True, False)}
+    scores = [
+        scored(success, task=level, level=level, trial=str(i))
+        for level, tries in levels.items()
+        for i, success in enumerate(tries)
+    ]
+    summary = summarise([*scores, scored(True, task="once", level="L3")])
+    out = io.StringIO()
+    Console(file=out, width=100).print(tables(summary))
+    shown = out.getvalue().split("Repeats")[1]
+    assert re.findall(r"(L\d|all)\b.*?(\d/\d)", shown) == [
+        ("L1", "1/1"),
+        ("L2", "0/1"),
+        ("all", "1/2"),
+    ]
+    page = render_report(summary, "t").split("<h2>Repeats</h2>")[1].split("</table>")[0]
+    assert re.findall(r"<td>(L\d|all)</td>", page) == ["L1", "L2", "all"]

@@ -25,6 +25,7 @@ from env_server.cli.options import (
     open_registry,
 )
 from env_server.cli.output import print_json, print_rows, say, with_progress
+from env_server.errors import printable
 
 if TYPE_CHECKING:
     from env_server.log import Damage, LoggedEpisode
@@ -109,7 +110,7 @@ def verify(path: LogPath = DEFAULT_LOG_DIR, as_json: Json = False) -> None:
     else:
         for place, episode_id, step, message in wrong:
             concerned = f"episode {episode_id}, step {step}: " if episode_id else ""
-            typer.echo(f"{place}: {concerned}{message}")
+            typer.echo(printable(f"{place}: {concerned}{message}"))
         typer.echo(f"{count} episodes, {len(wrong)} problems")
     raise typer.Exit(Exit.BAD if wrong else Exit.OK)
 
@@ -255,7 +256,7 @@ def _brief(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cell(value: object) -> str:
-    return "" if value is None else str(value)
+    return "" if value is None else printable(str(value))
 
 
 def _time(nanos: int) -> str:

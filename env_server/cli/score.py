@@ -23,6 +23,7 @@ from env_server.cli.options import (
     open_registry,
 )
 from env_server.cli.output import print_json, print_rows, say, with_progress
+from env_server.errors import printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -102,16 +103,17 @@ def score(
 
     costs = open_prices(prices or ())
     asked = None if judge is None else open_judge(judge, votes)
-    log = log_at(path)
+    log, keys = log_at(path), last_request(path)
+    registry = open_registry(env, tasks)
     if prices and asked is None and _is_kept_elsewhere(path):
         scores = [score.priced(costs) for score in read_scores(path / SCORES)]
     else:
-        registry = open_registry(env, tasks)
         scores = scores_of(log, registry, "label" if allow_drift else "refuse", costs)
-        if asked is not None:
-            scores = judged(scores, log, registry, asked, log.with_name(VERDICTS))
-    keys = last_request(path)
-    summary = summarise(scores if keys is None else asked_for(scores, keys))
+    if keys is not None:
+        scores = asked_for(scores, keys)
+    if asked is not None:
+        scores = judged(scores, log, registry, asked, log.with_name(VERDICTS))
+    summary = summarise(scores)
     if output is not None:
         with failing_on(OSError):
             write_scores(summary, output)
@@ -226,7 +228,7 @@ def _is_kept_elsewhere(path: Path) -> bool:
 
 def _show(summary: Summary, log: Path, *, table: bool, as_json: bool) -> None:
     from env_server.scoring.episode_table import COLUMNS, episode_row
-    from env_server.scoring.table import printable, tables
+    from env_server.scoring.table import tables
 
     rows = [episode_row(score, str(log)) for score in summary.episodes] if table else []
     if as_json and table:
@@ -259,7 +261,6 @@ def print_table(table: RenderableType) -> None:
 def problems(scores: Iterable[EpisodeScore]) -> list[str]:
     """A line for each episode that is not verified: what became of it, and where."""
     from env_server.scoring.replay import Outcome
-    from env_server.scoring.table import printable
 
     return [
         printable(

@@ -28,10 +28,10 @@ UNKNOWN = "unknown"
 
 def trajectory(score: EpisodeScore, trace: Trace) -> dict[str, Any]:
     """An episode as an ATIF document."""
-    claims = {claim.get("turn"): claim for claim in trace.claims if read_call(claim)}
+    calls = {call.turn: call for claim in trace.claims if (call := read_call(claim)) and call.turn}
     spoken = [("system", system_prompt(trace)), ("user", task_text(trace))]
     steps = [{"source": source, "message": text} for source, text in spoken if text]
-    steps += [_turn(turn, claims.get(turn[0].turn)) for turn in trace.turns]
+    steps += [_turn(turn, calls.get(turn[0].turn)) for turn in trace.turns]
     return {
         "schema_version": VERSION,
         "session_id": trace.episode_id.rpartition(".")[0],
@@ -73,7 +73,7 @@ def _agent(trace: Trace) -> dict[str, Any]:
     return agent
 
 
-def _turn(steps: Sequence[Step], claim: dict[str, Any] | None) -> dict[str, Any]:
+def _turn(steps: Sequence[Step], call: Call | None) -> dict[str, Any]:
     calls = [step for step in steps if step.kind == "tool_call"]
     turn: dict[str, Any] = {
         "timestamp": datetime.fromtimestamp(steps[0].time / 1e9, UTC).isoformat(),
@@ -83,7 +83,6 @@ def _turn(steps: Sequence[Step], claim: dict[str, Any] | None) -> dict[str, Any]
     }
     if calls:
         turn["tool_calls"] = [_call(step) for step in calls]
-    call = read_call(claim) if claim else None
     if call is not None:
         turn |= {"metrics": _metrics(call), "llm_call_count": 1}
         if call.usage.model:

@@ -120,7 +120,7 @@ def _sample(episode: Scored, name: str, epoch: int) -> inspect_log.EvalSample:
         input=task_text(trace),
         target="" if trace.reference is None else _text(trace.reference),
         messages=_messages(messages(trace)),
-        output=ModelOutput.from_content(model, _answer(episode) or ""),
+        output=ModelOutput.from_content(model, trace.answer or ""),
         scores={SCORER: _score(episode)} if score.valid and score.success is not None else None,
         metadata=_metadata(episode),
         model_usage={_model(used): _usage(used) for used in score.models},
@@ -187,18 +187,23 @@ def _score(episode: Scored) -> inspect_scorer.Score:
     verdict = ", ".join(f"{name}: {'yes' if ok else 'no'}" for name, ok in held.items())
     return Score(
         value=CORRECT if score.success else INCORRECT,
-        answer=_answer(episode),
+        answer=episode.trace.answer,
         explanation=verdict or "the end was not judged",
         metadata={"first_fault": score.first_fault, "metrics": score.metrics},
     )
 
 
 def _results(members: Sequence[Scored]) -> inspect_log.EvalResults:
+    """Success over all levels, and over each: "accuracy L1" and so on."""
     from inspect_ai.log import EvalMetric, EvalResults, EvalScore
 
-    judged = [score.success for score, _ in members if score.success is not None]
-    estimate = proportion(sum(judged), len(judged))
-    metrics = {"accuracy": estimate.mean, "stderr": estimate.standard_error}
+    judged = [(score.level, score.success) for score, _ in members if score.success is not None]
+    metrics: dict[str, float | None] = {}
+    for level in ("", *sorted({level for level, _ in judged})):
+        some = [success for own, success in judged if level in ("", own)]
+        estimate = proportion(sum(some), len(some))
+        found = {"accuracy": estimate.mean, "stderr": estimate.standard_error}
+        metrics |= {f"{name} {level}".strip(): value for name, value in found.items()}
     scored = EvalScore(
         name=SCORER,
         scorer=SCORER,
@@ -229,12 +234,6 @@ def _metadata(episode: Scored) -> dict[str, Any]:
         },
         "claims": [canonical_json(claim) for claim in trace.claims],
     }
-
-
-def _answer(episode: Scored) -> str | None:
-    """The final answer; None where there is none."""
-    steps = episode.trace.steps
-    return steps[-1].text if steps and steps[-1].kind == "final" else None
 
 
 def _model(used: ModelUsage) -> str:

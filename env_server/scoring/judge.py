@@ -158,16 +158,16 @@ def question(score: EpisodeScore, trace: Trace, registry: Registry) -> Question 
     Only a valid episode with an answer has a question, of a task that compares words.
     """
     task = registry.tasks.get(trace.task_id)
-    last = trace.steps[-1] if trace.steps else None
-    if not score.valid or task is None or last is None or last.kind != "final":
+    answer = trace.answer
+    if not score.valid or task is None or answer is None or not answer.strip():
         return None
     compares_words = any(rule["name"] in FREE_TEXT for rule in task.validators)
     reference = trace.reference
-    if not compares_words or not isinstance(reference, str) or not last.text.strip():
+    if not compares_words or not isinstance(reference, str):
         return None
     if any(character.isnumeric() for character in reference):
         return None
-    return Question(trace.episode_id, trace.instruction, reference, last.text)
+    return Question(trace.episode_id, trace.instruction, reference, answer)
 
 
 def _word(text: str) -> str:

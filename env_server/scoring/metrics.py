@@ -25,7 +25,10 @@ def success(run: Replayed) -> float | None:
 
 def total_reward(run: Replayed) -> float | None:
     """Sum of the rewards, 0 without a step. None where the sum is not finite."""
-    total = math.fsum(reply.transition.reward for reply in run.replies)
+    try:
+        total = math.fsum(reply.transition.reward for reply in run.replies)
+    except (OverflowError, ValueError):  # of finite rewards, or of both infinities
+        return None
     return total if math.isfinite(total) else None
 
 

@@ -16,10 +16,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from env_server.errors import printable
 from env_server.scoring.faults import Capability
 from env_server.scoring.statistics import proportion
 from env_server.scoring.summary import Row, Summary
-from env_server.scoring.table import printable, short_env
+from env_server.scoring.table import short_env
 
 COLOURS = ("#2a7fba", "#e08a1e", "#1f9e77", "#c0568f", "#8a6fd1", "#a8762f")
 """Told apart by colour-blind readers too, and clear on white and on black."""
@@ -28,6 +29,9 @@ INK = "#010203"
 """Stands for the reader's text colour until the SVG is written."""
 
 STYLE = "svg{color:#1c1e21}@media(prefers-color-scheme:dark){svg{color:#dfe2e6}}"
+
+MAX_AGENTS = 20
+"""With more, names would leave no room for what is drawn; the table has them all."""
 
 WIDTH = 8.6
 """Of a picture, in inches."""
@@ -48,7 +52,12 @@ class Picture(NamedTuple):
 
 
 def pictures(summary: Summary) -> dict[str, Picture | None]:
-    """Draws every picture, by name; None where the summary has no numbers for it."""
+    """Draws every picture, by name.
+
+    One is None where the summary has no numbers for it, and all are with more than `MAX_AGENTS`.
+    """
+    if len({group.total.agent for group in summary.groups}) > MAX_AGENTS:
+        return {draw.__name__: None for draw in _PICTURES}
     with mpl.rc_context(_SETTINGS):
         return {draw.__name__: draw(summary) for draw in _PICTURES}
 

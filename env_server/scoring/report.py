@@ -17,13 +17,14 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
+from env_server.errors import printable
 from env_server.scoring import langchain
 from env_server.scoring.faults import Capability
 from env_server.scoring.packing import pack, result
-from env_server.scoring.pictures import pictures
+from env_server.scoring.pictures import MAX_AGENTS, pictures
 from env_server.scoring.published import beside
 from env_server.scoring.summary import Summary
-from env_server.scoring.table import OURS, number, printable, short_env
+from env_server.scoring.table import OURS, number, short_env
 from env_server.scoring.trace import Trace
 from railgym._version import __version__
 
@@ -62,12 +63,15 @@ def render_report(summary: Summary, title: str, traces: Iterable[Trace] = ()) ->
         title=title,
         version=__version__,
         groups=summary.groups,
+        rows=[row for group in summary.groups for row in group.rows],
         totals=[group.total for group in summary.groups],
         episodes=summary.episodes[:MAX_EPISODES],
         episode_count=len(summary.episodes),
         valid_count=sum(score.valid for score in summary.episodes),
         capabilities=[capability.value for capability in Capability],
         pictures=pictures(summary),
+        agent_count=len({group.total.agent for group in summary.groups}),
+        max_agents=MAX_AGENTS,
         costs=[cost for cost in COSTS if any(cost[0] in row.metrics for row in summary.rows)],
         rewards=any(not row.success.n for row in summary.rows),
         langchain=langchain.METRICS,

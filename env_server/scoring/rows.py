@@ -53,7 +53,7 @@ class Row(NamedTuple):
     Attributes:
         agent: The label "agent"; empty where there is none.
         env_id: The environment.
-        level: Of the tasks; empty for all levels, and without tasks.
+        level: Of the tasks; empty for all of them, see `summary.NO_LEVEL` too.
         episodes: How many there are.
         valid: How many of them say something of the agent; the rest is left out of all that
             follows but `worst` and `best`.

@@ -28,6 +28,9 @@ __all__ = [
     "write_scores",
 ]
 
+NO_LEVEL = "none"
+"""The level of a row of episodes without one, where others in its group have one."""
+
 
 class Group(NamedTuple):
     """One agent in one environment.
@@ -91,7 +94,13 @@ def summarise(scores: Iterable[EpisodeScore]) -> Summary:
     for (agent, env_id), members in sorted(by_group.items()):
         levels = sorted({score.level for score in members})
         rows = [
-            row(agent, env_id, level, _of_level(members, level), replaced[agent, env_id, level])
+            row(
+                agent,
+                env_id,
+                level or (NO_LEVEL if len(levels) > 1 else ""),
+                _of_level(members, level),
+                replaced[agent, env_id, level],
+            )
             for level in levels
         ]
         total = row(agent, env_id, "", members, sum(r.superseded for r in rows))

@@ -11,6 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from env_server.errors import printable
 from env_server.scoring import langchain
 from env_server.scoring.compare import Comparison, Paired
 from env_server.scoring.faults import Capability
@@ -31,7 +32,7 @@ def tables(summary: Summary) -> RenderableType:
     if any("model_calls" in row.metrics for row in summary.rows):
         parts.append(use_table(summary))
     parts += [Text(line) for line in notes(summary)]
-    repeated = [group.total for group in summary.groups if group.total.passes]
+    repeated = [row for group in summary.groups for row in group.rows if row.passes]
     if repeated:
         parts.append(_repeats(repeated))
     compared = [group.total for group in summary.groups if group.total.langchain]
@@ -126,13 +127,20 @@ def comparison_table(comparison: Comparison, a: str, b: str) -> Table:
 
 
 def beside_table(comparison: Comparison) -> Table:
-    """What two sides used, beside each other."""
+    """What two sides used, beside each other, by environment and level."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title="Medians over the same tasks")
+    table.add_column("environment", overflow="fold", min_width=11, max_width=20)
+    table.add_column("level")
     table.add_column("metric", min_width=14)
     for name in ("tasks", "A", "B"):
         table.add_column(name, justify="right", min_width=8)
-    for name, beside in comparison.pooled.metrics.items():
-        table.add_row(name, str(beside.tasks), _significant(beside.a), _significant(beside.b))
+    for paired in [*comparison.levels, comparison.pooled]:
+        names = [printable(short_env(paired.env_id)) or "all", paired.level or "all"]
+        for i, (metric, beside) in enumerate(paired.metrics.items()):
+            numbers = [str(beside.tasks), _significant(beside.a), _significant(beside.b)]
+            cells = [*(names if i == 0 else ["", ""]), metric, *numbers]
+            last = i == len(paired.metrics) - 1
+            table.add_row(*(Text(cell) for cell in cells), end_section=last)
     return table
 
 
@@ -162,11 +170,6 @@ def number(value: float | None, digits: int = 2) -> str:
 def short_env(env_id: str) -> str:
     """The id of an environment without our own namespace."""
     return env_id.removeprefix("railgym/")
-
-
-def printable(text: str) -> str:
-    """Text with its control characters shown as escapes."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _table(title: str) -> Table:
@@ -235,12 +238,13 @@ def _tokens(value: float | None) -> str:
 
 def _repeats(rows: list[Row]) -> Table:
     table = _table("Repeats")
+    table.add_column("level")
     for tries in rows[0].passes:
         table.add_column(f"pass@{tries.k}", justify="right")
         table.add_column(f"pass^{tries.k}", justify="right")
     table.add_column("stable tasks", justify="right")
     for row in rows:
-        cells = _names(row)
+        cells = [*_names(row), row.level or "all"]
         for tries in row.passes:
             cells += [number(tries.at_least_one), number(tries.all_of_them)]
         cells.append(f"{row.stable.held}/{row.stable.n}")

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from env_server import protocol
 from env_server.arguments import BadJson, BrokenJson, canonical_json, parse_object
-from env_server.env import ToolEnv, ToolSpec
+from env_server.env import AgentFault, Final, ToolEnv, ToolSpec
 from env_server.episode import Episode
 from env_server.log import LoggedEpisode, episodes
 from env_server.log.export import observation_text, rows
@@ -94,6 +95,18 @@ class Trace(NamedTuple):
     tools: list[ToolSpec]
     reference: Any
     unseen: str
+
+    @property
+    def answer(self) -> str | None:
+        """The final answer, also one under the JSON protocol; None where there is none."""
+        last = self.steps[-1] if self.steps else None
+        if last is None or last.kind != "text":
+            return last.text if last and last.kind == "final" else None
+        try:
+            action, _ = protocol.parse(last.text)
+        except AgentFault:
+            return None
+        return action.answer if isinstance(action, Final) else None
 
     @property
     def turns(self) -> list[list[Step]]:

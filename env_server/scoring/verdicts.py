@@ -53,9 +53,9 @@ class Book:
         for line in text.splitlines():
             try:
                 verdict = Verdict(**json.loads(line))
+                self._known[verdict.key] = verdict
             except (ValueError, TypeError):
                 continue
-            self._known[verdict.key] = verdict
 
     def find(self, key: str) -> Verdict | None:
         """A verdict by its key."""

@@ -7,9 +7,12 @@
   const FILTERS = ["agent", "environment", "level", "result", "first fault"];
   const $ = (id) => document.getElementById(id);
 
-  // Text with its invisible characters shown as escapes, as in the rest of the report.
-  const visible = (text) =>
-    String(text).replace(/[^\P{C}\n\t]|[\u2028\u2029]/gu, (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
+  // Text with its invisible characters shown as escapes, as in the rest of the report. Where a claim
+  // holds an object in place of a word it is JSON: an object may have no working toString.
+  const visible = (value) => {
+    const text = Object(value) === value ? JSON.stringify(value) : String(value);
+    return text.replace(/[^\P{C}\n\t]|[\u2028\u2029]/gu, (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
+  };
 
   function make(tag, className, ...children) {
     const node = document.createElement(tag);
@@ -25,9 +28,9 @@
   }
 
   const number = (value) =>
-    value === null || value === undefined
-      ? ""
-      : value.toLocaleString("en", { maximumFractionDigits: Math.abs(value) < 1 ? 6 : 2 });
+    Number.isFinite(value)
+      ? value.toLocaleString("en", { maximumFractionDigits: Math.abs(value) < 1 ? 6 : 2 })
+      : "";
 
   const tone = (result) =>
     result === "success" ? "good" : result === "failure" || result.startsWith("not valid") ? "bad" : "";
@@ -47,7 +50,7 @@
   function claimNode(claim) {
     const told = JSON.parse(claim.json);
     const used = told.usage || {};
-    const sum = (...names) => names.reduce((all, name) => all + (Number(used[name]) || 0), 0);
+    const sum = (...names) => names.map((name) => used[name]).filter(Number.isFinite).reduce((a, b) => a + b, 0);
     const read = sum("input", "cache_read", "cache_write_5m", "cache_write_1h");
     const line = facts([
       ["model", told.answered_by || told.model],
@@ -55,10 +58,10 @@
       ["of them cached", used.cache_read ? number(used.cache_read) : ""],
       ["out", told.usage ? number(sum("output")) : ""],
       ["latency", Number.isFinite(told.latency_ms) ? `${number(told.latency_ms)} ms` : ""],
-      ["waited", told.queue_ms ? `${number(told.queue_ms)} ms` : ""],
+      ["waited", Number.isFinite(told.queue_ms) && told.queue_ms > 0 ? `${number(told.queue_ms)} ms` : ""],
       ["retries", Array.isArray(told.retries) && told.retries.length ? told.retries.length : ""],
       ["stop", told.stop],
-      ["error", told.error ? `${told.error.status} ${told.error.message}` : ""],
+      ["error", told.error ? `${visible(told.error.status)} ${visible(told.error.message)}` : ""],
     ]);
     const all = make("details", "", make("summary", "soft", "claimed by the client"));
     all.append(make("pre", "", claim.json));
