@@ -361,7 +361,7 @@ def test_past_the_budget_the_model_has_failed_and_says_with_what(client):
     claim = e.value.claim
     assert claim["error"]["status"] == 429
     assert (claim["answered_by"], claim["usage"], claim["stop"]) == (None, None, None)
-    assert [retry["waited_ms"] for retry in claim["retries"]] == [2_000] * 3
+    assert [retry["waited_ms"] for retry in claim["retries"]] == [2_000, 2_500, 3_500]
     assert len(provider.requests) == 4
 
 

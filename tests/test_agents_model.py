@@ -8,6 +8,7 @@ import runpy
 import subprocess
 import sys
 import textwrap
+import time
 
 import gymnasium
 import pytest
@@ -129,6 +130,7 @@ def test_values_are_json_where_they_are():
         ("anthropic:m?seed=1&seed=2", "each key once"),
         ("anthropic:m?base_url=7", "text for base_url"),
         ("anthropic:m?prompt=/no/such/file", "the prompt cannot be read"),
+        ("openai:m?api_key=sk-1", "OPENAI_API_KEY"),
     ],
 )
 def test_a_bad_name_says_what_was_expected(spec, expected):
@@ -137,8 +139,9 @@ def test_a_bad_name_says_what_was_expected(spec, expected):
     assert expected in str(e.value)
 
 
-def test_a_number_that_is_no_json_is_text():
-    assert models.find("anthropic:m?x=NaN").describe()["parameters"]["x"] == "NaN"
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+def test_a_number_that_is_no_json_is_text(number):
+    assert models.find(f"anthropic:m?x={number}").describe()["parameters"]["x"] == number
 
 
 def test_a_missing_sdk_is_named_before_the_run(monkeypatch):
@@ -292,6 +295,14 @@ def test_every_prefix_of_an_object_is_cut_and_the_whole_is_not(value, data):
 
     assert first(text) == ToolCall("a", text)
     assert first(text[:length]) == NoAction("truncated_output", "")
+
+
+def test_a_cut_of_many_quotes_is_seen_at_once():
+    text = '{"text": "' + '\\"' * 50_000
+    policy = ModelAgent(Scripted(answer("", "a", stop="calls", arguments=text)))(briefing())
+    began = time.monotonic()
+    assert policy(None).action == NoAction("truncated_output", "")
+    assert time.monotonic() - began < 2
 
 
 @given(given_ids=st.lists(st.none() | st.text(st.sampled_from("ab_1 ."), max_size=3), max_size=9))

@@ -347,11 +347,12 @@ def test_a15_tokens_of_what_broke_off_count(client: Client):
 
 
 def test_an_error_in_place_of_an_answer_is_asked_again(client: Client):
-    error = {"error": {"message": "the upstream is overloaded", "code": 503}}
+    words = "the upstream is overloaded"
     for spec in SPECS[1], SPECS[3]:
-        episode, _ = run(client, spec, in_turn(Raw(error), DONE))
-        assert episode.actions == [Final("Done.")]
-        assert len(episode.retries) == 1
+        for error in ({"message": words, "code": 503}, words):
+            episode, _ = run(client, spec, in_turn(Raw({"error": error}), DONE))
+            assert episode.actions == [Final("Done.")]
+            assert len(episode.retries) == 1
     failed = {
         "id": "r",
         "object": "response",
@@ -425,6 +426,18 @@ def test_a_server_that_knows_no_stream_options(client: Client):
     assert [claim["usage"] for claim in episode.claims] == [None, None]
 
 
+def test_a_model_that_does_not_reason_is_asked_for_nothing_sealed(client: Client):
+    def plain(asked: Asked, attempt: int) -> Reply:
+        refused = Fault(400, message="Encrypted content is not supported with this model.")
+        return refused if "include" in asked.body else in_words(asked, attempt)
+
+    for spec in SPECS[:2]:
+        in_words = in_turn(calls(ADD), DONE)
+        episode, requests = run(client, spec, plain)
+        assert episode.actions == [ToolCall(*ADD), Final("Done.")]
+        assert len(requests) == 3
+
+
 def test_calls_that_all_have_the_same_index(client: Client):
     def chunk(stop: str | None, *pieces: dict[str, Any]) -> dict[str, Any]:
         choice = {"index": 0, "delta": {"tool_calls": list(pieces)}, "finish_reason": stop}
@@ -438,6 +451,26 @@ def test_calls_that_all_have_the_same_index(client: Client):
     episode, _ = run(client, "chat:local?", in_turn(Raw([*stream, "[DONE]"]), DONE))
     negated = [ToolCall("negate", f'{{"a": {n}}}') for n in (5, 6)]
     assert episode.actions == [ToolCall(*ADD), *negated, Final("Done.")]
+
+
+def test_arguments_that_come_as_an_object_are_written_out(client: Client):
+    call = {"id": "c", "type": "function", "index": 0}
+    call["function"] = {"name": "add", "arguments": {"a": 2, "b": 3}}
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    body: dict[str, Any] = {"id": "r", "model": "m"}
+    whole = body | {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
+    chunk = body | {"choices": [{"index": 0, "delta": message, "finish_reason": "tool_calls"}]}
+    for spec, reply in zip(SPECS[2:], ([chunk], whole), strict=True):
+        episode, _ = run(client, spec, in_turn(Raw(reply), DONE))
+        assert episode.actions == [ToolCall(*ADD), Final("Done.")]
+
+
+def test_a_failure_without_a_word_is_asked_again(client: Client):
+    failed = {"id": "r", "object": "response", "model": "m", "status": "failed", "output": []}
+    streamed = [{"type": "response.failed", "response": failed}]
+    for spec, reply in zip(SPECS[:2], (streamed, failed), strict=True):
+        episode, _ = run(client, spec, in_turn(Raw(reply), DONE))
+        assert (len(episode.retries), episode.actions) == (1, [Final("Done.")])
 
 
 def test_an_answer_in_parts(client: Client):

@@ -96,7 +96,12 @@ def test_jitter_is_full(draw, number):
 
 def test_what_the_provider_asks_to_wait_is_the_least():
     _, _, clock = ask(*[failed(429, retry_after=7)] * 3, draw=0.25)
-    assert clock.waits == [7.25] * 3
+    assert clock.waits == [7.25, 7.5, 8]
+
+
+def test_a_provider_that_asks_for_no_wait_is_given_one():
+    _, _, clock = ask(*[failed(429, retry_after=0)] * 3)
+    assert clock.waits == [1, 2, 4]
 
 
 def test_attempts_have_a_budget():
@@ -300,6 +305,22 @@ def test_calls_that_wait_are_counted():
         assert not entered.is_set()
     thread.join()
     assert (entered.is_set(), throttle.waiting) == (True, 0)
+
+
+@pytest.mark.parametrize("seconds", [MAX_SECONDS + 1, 86_400, 1e308])
+def test_a_wait_beyond_the_budget_holds_up_no_other_call(seconds):
+    clock = Clock()
+    throttle = Throttle(clock=clock)
+    ask(failed(429, retry_after=seconds), throttle=throttle)
+    assert throttle.limit == START // 2
+    done = threading.Event()
+
+    def another():
+        with throttle.slot():
+            done.set()
+
+    threading.Thread(target=another, daemon=True).start()
+    assert done.wait(2)
 
 
 def test_a_call_that_waits_to_be_retried_holds_no_slot_and_slows_the_others():

@@ -1,5 +1,7 @@
 """`railgym run`: what is played, what is kept from before, what it costs, what it says of it."""
 
+import asyncio
+import importlib
 import io
 import json
 import os
@@ -20,9 +22,11 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import railgym
+from env_server.arguments import canonical_json
 from env_server.cli.app import app
 from env_server.cli.catalogue import envs_of, tasks_of
 from env_server.cli.config import Config
+from env_server.cli.connection import connected, own_server
 from env_server.cli.exits import Exit, Failure
 from env_server.cli.folder import Folder
 from env_server.cli.keys import Keys, identity
@@ -60,7 +64,7 @@ class Claiming:
 
     parameters: Any = None
     model = "claude-fable-5"
-    error: Exception | None = None
+    error: BaseException | None = None
     fails_at: tuple = ()
     seconds = 0.0
     queue_ms = 0.0
@@ -175,6 +179,40 @@ def test_an_agent_that_says_nothing_of_itself_is_known_by_the_text_of_its_module
     elsewhere = identity("test_run:silent", lambda task: railgym.agents.idle)
     assert elsewhere["module_sha256"] != unsaid["module_sha256"]
     assert identity("oracle", lambda task: silent) == {"name": "oracle"}
+
+
+def test_a_key_depends_on_the_text_of_an_environment_of_ones_own(monkeypatch, tmp_path):
+    source = tmp_path / "my_env_module.py"
+    monkeypatch.syspath_prepend(tmp_path)
+    keys = set()
+    for letter in "ab":
+        source.write_text(
+            "from env_server.envs.typewriter import Typewriter\n"
+            f"class Mine(Typewriter):\n    {letter} = 1\n"
+        )
+        registry = Registry()
+        registry.add("my_env_module:Mine")
+        env = next(env for env in envs_of(registry) if env.env_id == "my_env_module:Mine")
+        trial = Trial("x", Target(env.env_id, None), 1, 7)
+        keys.add(Keys({"x": {}}, [env], {}).key(trial))
+    assert len(keys) == 2
+
+
+def test_an_agent_made_of_parts_of_other_modules_is_known_by_its_own_module_too(
+    monkeypatch, tmp_path
+):
+    source = tmp_path / "partial_agent.py"
+    monkeypatch.syspath_prepend(tmp_path)
+    seen = set()
+    for answer in "ab":
+        source.write_text(
+            "from functools import partial\nimport railgym\n"
+            f"def play(letter, briefing):\n    return lambda seen: railgym.Final({answer!r})\n"
+            "agent = partial(play, 'x')\n"
+        )
+        agent = importlib.import_module("partial_agent").agent
+        seen.add(canonical_json(identity("partial_agent:agent", lambda task: agent)))  # noqa: B023
+    assert len(seen) == 2
 
 
 def test_an_equal_request_has_an_equal_default_name_and_another_one_another():
@@ -391,6 +429,7 @@ def test_a_trial_that_could_not_be_played_is_told_and_played_the_next_time(remot
     assert first["failed_trials"] == 1
     invalid = [e for e in scores(first["folder"])["episodes"] if not e["valid"]]
     assert [e["invalid_reason"] for e in invalid] == ["api_error"]
+    assert [e["metrics"]["model_calls"] for e in invalid] == [1], "expected its claim in the log"
 
     assert plan_of(*args) == {("test_run:claiming", "railgym/Typewriter-v1"): (1, 0, 1, 0)}
     again = result_of(*args)
@@ -401,7 +440,9 @@ def test_a_trial_that_could_not_be_played_is_told_and_played_the_next_time(remot
     assert [e["invalid_reason"] for e in found["superseded"]] == ["superseded"]
 
 
-@pytest.mark.parametrize("error", [ValueError("oops"), SystemExit(3)], ids=repr)
+@pytest.mark.parametrize(
+    "error", [ValueError("oops"), SystemExit(3), asyncio.CancelledError("cancelled")], ids=repr
+)
 def test_an_agent_that_raises_costs_its_trial_alone(remote, error):
     claiming.error, claiming.fails_at = error, (1,)
     args = (*remote, "--agent", "test_run:claiming", "--agent", "oracle", "--task", DOG)
@@ -426,7 +467,7 @@ def test_a_provider_that_refuses_stops_the_run_and_what_was_played_is_kept(remot
 
 def test_trials_that_run_come_to_their_end_when_the_run_is_stopped(remote):
     claiming.error, claiming.fails_at = RunStopped("quota used up"), (1,)
-    other.seconds = 0.5
+    claiming.seconds, other.seconds = 0.5, 1.0  # by then the other one has begun
     agents = ("--agent", "test_run:claiming", "--agent", "test_run:other")
     found = result_of(*remote, *agents, "--task", DOG, code=Exit.STOPPED)
     valid = [e["labels"]["agent"] for e in scores(found["folder"])["episodes"] if e["valid"]]
@@ -468,6 +509,20 @@ def test_a_budget_holds_for_the_folder_and_a_higher_one_goes_on(tmp_path):
     assert higher["claimed"]["usd"] == pytest.approx(5 * CALL_USD)
 
 
+def test_a_model_without_a_price_is_named_before_the_first_trial(tmp_path):
+    args = ("--agent", "test_run:claiming", "--task", DOG, "--budget-usd", 1, "--out", tmp_path)
+    warning = "test_run:claiming: its model has no price"
+    assert warning not in invoke(*args, "--name", "priced").stderr
+    claiming.model = "nobody-knows"
+    assert invoke(*args, "--name", "other").stderr.startswith(warning)
+
+
+def test_a_name_that_is_no_label_is_refused(tmp_path):
+    result = invoke("--agent", f"chat:{'m' * 300}", "--task", DOG, "--out", tmp_path)
+    assert result.exit_code == Exit.WRONG_INPUT
+    assert "at most 256 bytes, got 305" in result.stderr
+
+
 def test_on_a_server_of_the_users_the_cost_so_far_is_that_of_its_scores(remote):
     args = (*remote, "--agent", "test_run:claiming", "--task", DOG, "--budget-usd", CALL_USD)
     result_of(*args)
@@ -475,14 +530,16 @@ def test_on_a_server_of_the_users_the_cost_so_far_is_that_of_its_scores(remote):
     assert more["left_trials"] == 1
     again = result_of(*args, "--name", "b", "--repeats", 2, code=Exit.BUDGET)
     assert (again["left_trials"], claiming.played) == (1, 2)
+    assert again["claimed"] == more["claimed"]
 
 
 def test_a_model_without_a_price_costs_something_unknown(remote):
     claiming.model = "nobody-knows-it"
     args = (*remote, "--agent", "test_run:claiming", "--task", DOG, "--budget-usd", 0.01)
-    found = result_of(*args)
-    assert (found["unpriced_calls"], found["claimed"]["usd"]) == (1, 0)
-    assert any("unknown price" in line for line in found["wrong"])
+    for _ in range(2):  # played now, and known from before
+        found = result_of(*args)
+        assert (found["unpriced_calls"], found["claimed"]["usd"]) == (1, 0)
+        assert any("unknown price" in line for line in found["wrong"])
 
 
 # Dry runs
@@ -548,6 +605,20 @@ def test_a_log_cut_at_any_byte_keeps_every_completed_episode(played, registry, t
         assert len(earlier.finished()) == len(complete)
         counts.add(len(complete))
     assert counts == set(range(9))
+
+
+def test_what_was_claimed_counts_for_the_budget_however_the_log_is_cut(registry, tmp_path):
+    result_of("--agent", "test_run:claiming", "--task", DOG, "--out", tmp_path, "--name", "a")
+    (segment,) = (tmp_path / "a" / "log").glob("*.rgl")
+    data, prices, unfinished = segment.read_bytes(), prices_with(), False
+    for size in range(len(data), 0, -max(1, len(data) // 60)):
+        segment.write_bytes(data[:size])
+        spending = Spending(prices)
+        earlier_in(Folder(tmp_path, "a"), registry, prices, spending)
+        left = [e for e in logged_episodes(segment.parent) if e.claims]
+        assert spending.total().usd == pytest.approx(len(left) * CALL_USD)
+        unfinished |= any(e.ended is None for e in left)
+    assert unfinished
 
 
 def test_a_log_cut_in_the_middle_is_played_to_its_end(played, tmp_path):
@@ -721,6 +792,21 @@ def test_a_terminal_sees_the_live_view(tmp_path):
     assert process.wait(60) == 0
     assert b"railgym/Typewriter-v1" in seen
     assert b"30/30" in seen
+
+
+def test_a_session_on_a_server_of_our_own_outlives_a_person_who_thinks(tmp_path):
+    messages = tmp_path / "server.log"
+    with own_server(tmp_path / "log", messages, [], []) as address, connected(address) as client:
+        assert client.session(task_id=DOG).lease_seconds > 86_400
+
+
+def test_a_session_outlives_a_model_that_takes_longer_than_its_lease(serve, tmp_path):
+    server = serve(lease_seconds=1.0)
+    claiming.seconds = 4.0
+    args = ("--address", server.address, "--out", tmp_path, "--task", DOG)
+    found = result_of(*args, "--agent", "test_run:claiming")
+    (episode,) = scores(found["folder"])["episodes"]
+    assert (episode["end_reason"], episode["valid"]) == ("final", True)
 
 
 # Ctrl-C

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from env_server.scoring.attempts import LABEL
 from env_server.scoring.claims import read_call
 from railgym.agents import Briefing, ModelFailed, play
+from railgym.errors import RailgymError
 
 if TYPE_CHECKING:
     from env_server.cli.agents import AgentFor
@@ -84,16 +86,34 @@ class Attempts:
         task_id = None if task is None else task.task_id
         labels[LABEL] = trial.key
         env_id, tools = trial.target.env_id, trial.tools
-        with self._client.session(env_id, task_id, labels, tools=tools) as session:
-            reason: str | None = "api_error"
-            try:
+        session = self._client.session(env_id, task_id, labels, tools=tools)
+        reason: str | None = "api_error"
+        try:
+            with _kept(session, self._client):
                 reward = _Attempt(session, trial, self._rules, self._watch).play(agent)
-                reason = None
-            except TimeIsUp:
-                reason, reward = "time_limit", 0.0
-            finally:
-                session.close(reason)
+            reason = None
+        except TimeIsUp:
+            reason, reward = "time_limit", 0.0
+        finally:
+            session.close(reason)
         return reward
+
+
+@contextmanager
+def _kept(session: Session, client: Client) -> Iterator[None]:
+    """Renews a session's lease while the block runs: an agent may wait longer for its model."""
+    over = threading.Event()
+
+    def renew() -> None:
+        while not over.wait(session.lease_seconds / 3):
+            with suppress(RailgymError):  # whatever it is, the attempt meets it too
+                client.resume(session.id)
+
+    threading.Thread(target=renew, daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 class _Attempt:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from railgym.client import Client
 
 STOP_SECONDS = 15.0
+
+LEASE_SECONDS = 7 * 86_400.0
+"""Of sessions on a server of our own: they end with it, however long a person thinks before."""
+
 SIGTERM_CODE = 128 + signal.SIGTERM
 
 
@@ -83,6 +87,7 @@ def own_server(
     """
     command = [sys.executable, "-m", "env_server.cli", "serve", "--owned"]
     command += ["--address", "127.0.0.1:0", "--log-dir", str(log_dir)]
+    command += ["--lease", str(LEASE_SECONDS)]
     command += [part for name in envs for part in ("--env", name)]
     command += [part for path in tasks for part in ("--tasks", str(path))]
     variables = {name: value for name, value in os.environ.items() if name != TOKENS_VARIABLE}

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from env_server.arguments import canonical_json
@@ -41,10 +43,8 @@ def identity(name: str, agent_for: AgentFor) -> dict[str, Any]:
     describe = getattr(agent, "describe", None)
     if callable(describe):
         return {"name": name, "describe": describe()}
-    module = inspect.getmodule(agent)
-    source = getattr(module, "__file__", None)
-    text = Path(source).read_bytes() if source else b""
-    return {"name": name, "module_sha256": hashlib.sha256(text).hexdigest()}
+    # They differ where the agent is made by something of another module, as by `partial`.
+    return {"name": name, "module_sha256": _text_sha256(_named(name), inspect.getmodule(agent))}
 
 
 class Keys:
@@ -65,6 +65,8 @@ class Keys:
         """
         self._agents = agents
         self._envs = {env.env_id: env for env in envs}
+        # One of the user's has no version that is sure to change with it.
+        self._env_texts = {env_id: _text_sha256(_named(env_id)) for env_id in self._envs}
         self._options = dict(options)
         self._tools: dict[tuple[str, tuple[str, ...]], str] = {}
 
@@ -75,6 +77,7 @@ class Keys:
             "agent": dict(self._agents[trial.agent]),
             "env_id": env.env_id,
             "env_version": env.env_version,
+            "env_module_sha256": self._env_texts[env.env_id],
             "task_sha256": task.sha256 if task else "",
             "tools_sha256": self._tools_sha256(env, task),
             "tools_shown": trial.tools._asdict(),
@@ -93,6 +96,18 @@ class Keys:
             tools = [list(tool) for tool in limited_to(env, task).tools]
             self._tools[which] = _sha256(tools) if tools else ""
         return self._tools[which]
+
+
+def _named(name: str) -> ModuleType | None:
+    """The module of "module:name", where it was imported."""
+    return sys.modules.get(name.partition(":")[0]) if ":" in name else None
+
+
+def _text_sha256(*modules: ModuleType | None) -> str:
+    """Digest of the text of modules, as far as they have any."""
+    sources = [source for module in modules if (source := getattr(module, "__file__", None))]
+    texts = [Path(source).read_bytes() for source in dict.fromkeys(sources)]
+    return hashlib.sha256(b"".join(texts)).hexdigest() if texts else ""
 
 
 def _sha256(value: Any) -> str:

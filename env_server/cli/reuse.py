@@ -111,11 +111,11 @@ def earlier_at(client: Client, run: str, prices: Prices, spending: Spending) -> 
         client: Of the server.
         run: Label of the run's sessions.
         prices: What models cost.
-        spending: Is told of the costs that are known.
+        spending: Is told of what each episode used.
     """
     scores = scores_of_server(client, run, prices)
     for score in scores:
-        spending.add_known(score.agent, score.metrics.get("cost_usd", 0.0))
+        spending.add_scored(score.agent, score.metrics)
     return Earlier(scores, frozenset(score.episode_id for score in scores))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from env_server.cli.agents import SCRIPTED, find_agent
 from env_server.cli.config import Config, full_names, plan_run
 from env_server.cli.exits import Exit, Failure
 from env_server.cli.folder import Folder
+from env_server.cli.keys import identity
 from env_server.cli.options import (
     Access,
     Json,
@@ -30,6 +32,10 @@ from env_server.cli.results import complaints, exit_code, plan_json, result_json
 from env_server.cli.reuse import Earlier, shares
 from env_server.cli.runs import Request, Run
 from env_server.cli.score import open_prices
+from env_server.cli.spending import without_price
+
+MAX_NAME_BYTES = 256
+"""Of an agent, which is a label of its sessions."""
 
 if TYPE_CHECKING:
     from env_server.scoring.prices import Prices
@@ -105,9 +111,18 @@ def run(
 
 def _request(config: Config, access: Access, prices: Prices) -> Request:
     registry = open_registry(() if config.address else config.envs, config.task_paths)
+    _check_names(config.agents)
     agents = {name: find_agent(name, registry, config.tools) for name in config.agents}
     trials = plan_run(config, access, registry, agents)
     return Request(config, access, registry, agents, trials, prices)
+
+
+def _check_names(agents: Iterable[str]) -> None:
+    """Makes sure that a session can be labelled with the name of each agent."""
+    for name in agents:
+        if (size := len(name.encode())) > MAX_NAME_BYTES:
+            expected = f"an agent's name of at most {MAX_NAME_BYTES} bytes"
+            raise Failure(f"expected {expected}, got {size}: {name[:80]}...")
 
 
 def _look(folder: Folder, request: Request, *, overwrite: bool, as_json: bool) -> None:
@@ -124,6 +139,10 @@ def _run(
         f"What was played until then is in {folder.path}: the same command goes on from there, "
         f"and railgym score {folder.path} scores it."
     )
+    if request.config.budget_usd is not None:
+        known_by = {name: identity(name, agent) for name, agent in request.agents.items()}
+        for name in without_price(known_by, request.prices):
+            say(f"{name}: its model has no price, so --budget-usd does not hold it: see --prices")
     with folder.taken():
         if overwrite:
             folder.empty()

@@ -60,10 +60,18 @@ class Spending:
             use.unpriced += cost is None
             use.queued += (call.queue_ms or 0.0) / 1_000
 
-    def add_known(self, agent: str, usd: float) -> None:
-        """Takes a cost that is known without its claims."""
+    def add_scored(self, agent: str, metrics: Mapping[str, float]) -> None:
+        """Takes an episode whose claims are elsewhere, by the metrics of its score."""
+        calls = int(metrics.get("model_calls", 0))
+        if not calls:
+            return
         with self._lock:
-            self._by_agent[agent].usd += usd
+            use = self._by_agent[agent]
+            use.calls += calls
+            use.tokens += int(metrics.get("total_tokens", 0))
+            use.usd += metrics.get("cost_usd", 0.0)
+            use.unpriced += 0 if "cost_usd" in metrics else calls
+            use.queued += metrics.get("queue_ms", 0.0) / 1_000
 
     def by_agent(self) -> dict[str, Use]:
         """What each agent used that has called a model."""
@@ -74,3 +82,19 @@ class Spending:
         """What all of them used together."""
         uses = self.by_agent().values()
         return Use(*(sum(getattr(use, field.name) for use in uses) for field in fields(Use)))
+
+
+def without_price(agents: Mapping[str, Mapping[str, Any]], prices: Prices) -> list[str]:
+    """Those agents whose model has no price, so that no budget can hold them.
+
+    Args:
+        agents: What each is known by, see `keys.identity`.
+        prices: Of models.
+    """
+    usage = {"input": 1, "output": 1}
+    return [
+        name
+        for name, known_by in agents.items()
+        if "describe" in known_by
+        and prices.cost_of({**known_by["describe"], "kind": "model_call", "usage": usage}) is None
+    ]

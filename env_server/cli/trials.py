@@ -161,8 +161,9 @@ class Pool:
         except RunStopped as e:
             self._closed.set()
             return Played(trial, None, e)
-        except (Exception, SystemExit) as e:
-            # An agent may raise anything: it is told, and costs this trial alone.
+        except BaseException as e:
+            # An agent may raise anything, a CancelledError for instance: it is told, and costs
+            # this trial alone.
             return Played(trial, None, e)
 
 

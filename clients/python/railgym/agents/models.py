@@ -14,12 +14,13 @@ variables.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 from urllib.parse import parse_qsl
 
 from railgym.agents.model import Provider
@@ -72,6 +73,9 @@ def find(spec: str) -> ModelAgent:
     parameters = _parameters(query)
     base_url = _text(parameters, "base_url")
     prompt = _text(parameters, "prompt")
+    if "api_key" in parameters:
+        key = f"{home.extra.upper()}_API_KEY"
+        raise ValueError(f"expected the key in {key}, got it in a name, which goes into the log")
     make: Callable[[str, str | None, Mapping[str, Any]], Provider]
     make = getattr(import_module(f"railgym.agents.{home.module}"), home.name)
     return ModelAgent(
@@ -103,13 +107,18 @@ def _parameters(query: str) -> dict[str, Any]:
 def _value(text: str) -> Any:
     """A value as JSON, or else as text."""
     try:
-        return json.loads(text, parse_constant=_no_number)
+        return json.loads(text, parse_constant=_no_number, parse_float=_finite)
     except ValueError:
         return text
 
 
-def _no_number(name: str) -> None:
+def _no_number(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _no_number(text)
 
 
 def _text(parameters: dict[str, Any], key: str) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from railgym.agents.model import CutOff, Stop, Usage
-from railgym.agents.openai_sdk import usage_of
+from railgym.agents.openai_sdk import argument_text, usage_of
 
 STOPS: Mapping[str, Stop] = {
     "tool_calls": "calls",
@@ -135,7 +135,7 @@ def _begins_another(piece: Any, call: Call) -> bool:
 
 
 def _text_of(piece: Any) -> str:
-    return getattr(getattr(piece, "function", None), "arguments", None) or ""
+    return argument_text(getattr(getattr(piece, "function", None), "arguments", None))
 
 
 def _words(content: Any) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from railgym.agents.model import (
     Answer,
     CutOff,
+    Failure,
     Stop,
     ToolUse,
     distinct_id,
@@ -20,8 +21,6 @@ from railgym.agents.openai_sdk import OpenAIModel, cut_off, echoed, expect_answe
 from railgym.spaces import ToolSpec
 
 INCOMPLETE: Mapping[str, Stop] = {"max_output_tokens": "truncated", "content_filter": "refusal"}
-
-NAMES = {"max_tokens": "max_output_tokens"}
 
 
 class OpenAIResponses(OpenAIModel):
@@ -39,6 +38,7 @@ class OpenAIResponses(OpenAIModel):
                 which are those of other APIs.
         """
         super().__init__(model, base_url, parameters)
+        self.can_seal = True
         if "max_tokens" in self.parameters:
             self.parameters["max_output_tokens"] = self.parameters.pop("max_tokens")
         if "reasoning_effort" in self.parameters:
@@ -54,6 +54,14 @@ class OpenAIResponses(OpenAIModel):
         """
         return ResponsesConversation(self, system, instruction, tools)
 
+    def failure(self, error: Exception) -> Failure:
+        """Reads what `ask` raised. A model that does not reason has nothing to seal."""
+        failure = super().failure(error)
+        if failure.status == 400 and "Encrypted content is not supported" in failure.message:
+            self.can_seal = False
+            return failure._replace(kind="retry")
+        return failure
+
 
 class ResponsesConversation:
     """The conversation of one episode."""
@@ -62,7 +70,7 @@ class ResponsesConversation:
         self, provider: OpenAIResponses, system: str, instruction: str, tools: Sequence[ToolSpec]
     ) -> None:
         """Begins with the system's prompt and the instruction."""
-        self._streams = provider.stream
+        self._provider = provider
         self._create: Any = provider.client.responses.create
         self._items: list[dict[str, Any]] = [{"role": "user", "content": instruction}]
         self._fixed: dict[str, Any] = {
@@ -71,7 +79,6 @@ class ResponsesConversation:
             # "strict" off: it would have OpenAI rewrite the schemas.
             "tools": [{"type": "function", **tool._asdict(), "strict": False} for tool in tools],
             "store": False,
-            "include": ["reasoning.encrypted_content"],
             "extra_body": provider.parameters,
         }
         self._ids: set[str] = set()
@@ -79,11 +86,14 @@ class ResponsesConversation:
 
     def ask(self) -> Answer:
         """Asks once."""
-        if self._streams:
-            with self._create(**self._fixed, input=self._items, stream=True) as events, cut_off():
+        request = {**self._fixed, "input": self._items}
+        if self._provider.can_seal:
+            request["include"] = ["reasoning.encrypted_content"]
+        if self._provider.stream:
+            with self._create(**request, stream=True) as events, cut_off():
                 return self._take(_last_of(events))
         with cut_off():
-            answer = self._create(**self._fixed, input=self._items)
+            answer = self._create(**request)
         expect_answer(answer)
         return self._take(answer)
 
@@ -91,7 +101,8 @@ class ResponsesConversation:
         """Adds a whole answer to the conversation."""
         usage = usage_of(response.usage, "input_tokens", "output_tokens")
         if response.status == "failed":
-            raise CutOff(response.error.message, usage, response.error.code)
+            error = response.error
+            raise CutOff(error.message, usage, error.code) if error else CutOff("it failed", usage)
         if response.status not in ("completed", "incomplete"):
             raise CutOff(f"expected a whole answer, got one that is {response.status}", usage)
         self._latest = [item.to_dict(exclude_none=True) for item in response.output or []]

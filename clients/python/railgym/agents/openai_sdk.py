@@ -91,12 +91,7 @@ class OpenAIModel:
 
     def describe(self) -> dict[str, Any]:
         """What an answer depends on."""
-        return {
-            "provider": self.provider,
-            "api": self.api,
-            "model": self.model,
-            "parameters": self.parameters,
-        }
+        return {"parameters": dict(self.parameters)}
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
@@ -107,23 +102,20 @@ class OpenAIModel:
 
     def failure(self, error: Exception) -> Failure:
         """Reads what `ask` raised."""
-        return failure(error)
+        import openai
 
-
-def failure(error: Exception) -> Failure:
-    """Says what a `CutOff` or an error of the SDK means."""
-    import openai
-
-    if isinstance(error, CutOff):
-        like = LIKE.get(error.type)
-        return failure_of(None, error.type, str(error), usage=error.usage, like=like)
-    if isinstance(error, openai.APIConnectionError):
-        return failure_of(None, type(error).__name__, f"{error} {error.__cause__ or ''}".strip())
-    word, message = _word(error), getattr(error, "message", str(error))
-    if isinstance(error, openai.APIStatusError):
-        headers, like = error.response.headers, LIKE.get(word)
-        return failure_of(error.status_code, word, message, headers=headers, like=like)
-    return failure_of(None, word, message, like=LIKE.get(word, 400))
+        if isinstance(error, CutOff):
+            like = LIKE.get(error.type)
+            return failure_of(None, error.type, str(error), usage=error.usage, like=like)
+        if isinstance(error, openai.APIConnectionError):
+            return failure_of(
+                None, type(error).__name__, f"{error} {error.__cause__ or ''}".strip()
+            )
+        word, message = _word(error), getattr(error, "message", str(error))
+        if isinstance(error, openai.APIStatusError):
+            headers, like = error.response.headers, LIKE.get(word)
+            return failure_of(error.status_code, word, message, headers=headers, like=like)
+        return failure_of(None, word, message, like=LIKE.get(word, 400))
 
 
 @contextmanager
@@ -160,6 +152,8 @@ def expect_answer(answer: Any) -> None:
     error = getattr(answer, "error", None)
     if isinstance(error, dict):
         raise CutOff(str(error.get("message")), type=str(error.get("code") or "error"))
+    if isinstance(error, str):
+        raise CutOff(error, type="error")
 
 
 def usage_of(said: Any, prompt: str, output: str) -> Usage | None:
@@ -182,6 +176,16 @@ def usage_of(said: Any, prompt: str, output: str) -> Usage | None:
     long = _count(getattr(into, "cache_write_tokens_details", None), "ttl_12h_tokens")
     thought = _count(getattr(said, f"{output}_details", None), "reasoning_tokens")
     return Usage(max(0, whole - read - written), read, written - long, long, out, thought)
+
+
+def argument_text(arguments: Any) -> str:
+    """The arguments of a call as text: a server that parsed them before has its object written out.
+
+    Nothing is as good as empty text.
+    """
+    if arguments is None or isinstance(arguments, str):
+        return arguments or ""
+    return json.dumps(arguments)
 
 
 def echoed(message: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The one policy by which a model is asked again. The SDKs' own retries are off.
 
-A failure that may pass is tried again after a wait: as long as the provider says, else a random
+A failure that may pass is tried again after a wait: as long as the provider says, and then a random
 time below a bound that doubles. Waiting has a budget; past it the trial is not valid, and never
 wrong. It knows no API: a `Provider` says what kind of failure it was.
 """
@@ -23,7 +23,7 @@ MAX_ATTEMPTS = 10
 that are over sooner cost nothing, and a provider that is down for longer needs a person."""
 
 MAX_SECONDS = 600.0
-"""Of waiting between the attempts of one call: less than the lease of a session, which runs on."""
+"""Of waiting between the attempts of one call: who asks for more has no room for this run."""
 
 FIRST_SECONDS = 1.0
 """Bound of the first wait; it doubles with each. A hiccup of a provider lasts about this long."""
@@ -111,7 +111,7 @@ class RetryPolicy:
                 out = self._clock()
                 if failed is not None:
                     retries.append(Retry(failed[0], out - failed[1]))
-                result = _attempt(conversation, provider, slot)
+                result = _attempt(conversation, provider, slot, self._seconds)
                 back = self._clock()
             if isinstance(result, Answer):
                 return Asked(result, back - out, out - began, tuple(retries))
@@ -123,21 +123,23 @@ class RetryPolicy:
             self._sleep(wait)
 
     def _wait(self, failure: Failure, retries: int) -> float:
-        """How long to wait. What the provider asks for is the least, lest all come back at once."""
+        """How long to wait. What the provider asks for is the least, and may be nothing at all."""
         bound = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0**retries)
-        if failure.retry_after is None:
-            return self._draw() * bound
-        return failure.retry_after + self._draw() * FIRST_SECONDS
+        return (failure.retry_after or 0.0) + self._draw() * bound
 
 
-def _attempt(conversation: Conversation, provider: Provider, slot: Slot) -> Answer | Failure:
+def _attempt(
+    conversation: Conversation, provider: Provider, slot: Slot, patience: float
+) -> Answer | Failure:
     errors: tuple[type[Exception], ...] = (CutOff, *provider.errors)
     try:
         answer = conversation.ask()
     except errors as e:
         failure = provider.failure(e)
         if failure.slow_down:
-            slot.slow_down(failure.retry_after or 0.0)
+            asked = failure.retry_after or 0.0
+            # Beyond the budget nobody waits, or all calls would hang where they ought to fail.
+            slot.slow_down(asked if asked <= patience else 0.0)
         return failure
     slot.went_well()
     return answer

@@ -171,14 +171,16 @@ def _is_cut(answer: Answer) -> bool:
     return bool(answer.calls) and _breaks_off(answer.calls[-1].arguments_json)
 
 
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*("?)', re.DOTALL)
+"""A string, or the rest of the text where it does not end: else looking for its end would begin
+anew at every quote."""
 
 
 def _breaks_off(text: str) -> bool:
     """Whether JSON text begins an object and ends within it."""
     if not text.lstrip().startswith("{"):
         return False
-    bare = _STRING.sub("", text)
+    bare = _STRING.sub(lambda string: "" if string[1] else '"', text)
     opened = bare.count("{") + bare.count("[") - bare.count("}") - bare.count("]")
     return opened > 0 or '"' in bare
 
