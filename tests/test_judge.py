@@ -10,7 +10,9 @@ from typer.testing import CliRunner
 from env_server.cli.app import app
 from env_server.registry import Registry
 from env_server.scoring.judge import PROMPT, Judge, JudgeFailed, Verdict, question
+from env_server.scoring.report import Beside, render_report, write_report
 from env_server.scoring.score import score_log
+from env_server.scoring.summary import summarise
 from env_server.scoring.trace import traces
 from env_server.scoring.verdicts import Book, judge_all, opinions, with_verdicts
 from railgym import Final, Text
@@ -206,12 +208,14 @@ def test_the_command_judges_reports_and_needs_no_model_the_second_time(tmp_path)
         words = ["score", str(tmp_path), "--judge", spec, "-o", str(tmp_path / "scores.json")]
         result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.stderr
-    assert "0 verdicts from before and 2 new ones" in result.stderr
+    assert "0 verdicts from before and 2 new ones (720 tokens)" in result.stderr
+    assert f"  {GREEN}, a: judge: the same; validators do not hold" in result.stderr
+    assert YORK not in result.stderr
     assert "judge: 2 answers in free text: 2 say what the reference says" in result.stderr
     assert "1 of 2 as the validators have it" in result.stderr
     again = CliRunner().invoke(app, words)
     assert again.exit_code == 0
-    assert "2 verdicts from before and 0 new ones" in again.stderr
+    assert "2 verdicts from before and 0 new ones (0 tokens)" in again.stderr
     saved = json.loads((tmp_path / "scores.json").read_text())
     assert [row["metrics"]["judge/same"] for row in saved["episodes"]] == [1.0, 1.0]
     even = CliRunner().invoke(app, [*words, "--votes", "2"])
@@ -231,3 +235,34 @@ def test_only_what_was_asked_for_last_is_judged(tmp_path):
     assert result.exit_code == 0, result.stderr
     assert "0 verdicts from before and 1 new ones" in result.stderr
     assert "1 of 1 as the validators have it" in result.stderr
+
+
+def test_a_verdict_says_of_whom_and_what_it_is(tmp_path):
+    questions = asked_about(*played(tmp_path, answered(GREEN, "grass")))
+    with FakeProvider(always(Say("SAME"))) as provider:
+        list(judge_all(judge_of(provider), questions, Book(tmp_path / "v")))
+        assert "agent" not in provider.requests[0].instruction
+    row = json.loads((tmp_path / "v").read_text())
+    assert (row["task_id"], row["agent"]) == (GREEN, "a")
+    assert (row["reference"], row["answer"]) == ("green", "grass")
+    earlier = {k: v for k, v in row.items() if k not in ("task_id", "agent", "reference", "answer")}
+    (tmp_path / "v").write_text(json.dumps(earlier))
+    [found] = judge_all(judge_of(provider), questions, Book(tmp_path / "v"))  # the server is gone
+    assert (found.key, found.task_id) == (row["key"], "")
+
+
+def test_the_report_shows_what_each_judge_said_and_which_verdicts_differ(tmp_path):
+    scores, told = played(tmp_path, answered(GREEN, "<i>grass</i>"), answered(YORK, "New York"))
+    book = Book(tmp_path / "verdicts.jsonl")
+    with FakeProvider(always(Say("SAME"))) as provider:
+        for votes in (1, 3):
+            list(judge_all(judge_of(provider, votes), asked_about(scores, told), book))
+    write_report(summarise(scores), tmp_path / "report.html", "judged")
+    page = (tmp_path / "report.html").read_text().split("<h2>Judges</h2>")[1].split("<h2>")[0]
+    assert page.count(GREEN) == 2
+    assert YORK not in page
+    assert page.count("&lt;i&gt;grass&lt;/i&gt;") == 2
+    assert "judge-1, asked 3 times" in page
+    assert ("It took 240 tokens" in page, "It took 720 tokens" in page) == (True, True)
+    other, _ = played(tmp_path / "other", answered(GREEN, "green"))
+    assert "Judges" not in render_report(summarise(other), "t", (), Beside(verdicts=book.verdicts))

@@ -174,6 +174,27 @@ def test_an_episode_shows_turns_claims_faults_state_changes_and_the_verdict(open
     assert text.count("Turn ") == 2
 
 
+@pytest.mark.parametrize("width", [1280, 700])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_an_opened_episode_is_as_wide_as_the_page_and_moves_nothing(
+    browser, reports, width, scheme
+):
+    opened = Opened(browser, reports / "report.html", color_scheme=scheme).listed()
+    opened.page.set_viewport_size({"width": width, "height": 900})
+    button = opened.page.locator("#rows > tr > td button").nth(1)
+    before = button.bounding_box()["x"]
+    opened.open(1)
+    assert button.bounding_box()["x"] == before
+    episode = opened.page.locator(".episode")
+    right = episode.evaluate(
+        "e => Math.max(...[e, ...e.querySelectorAll('*')].map("
+        "n => n.getBoundingClientRect().right))"
+    )
+    assert 0 < right <= width
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+    opened.page.close()
+
+
 def test_the_list_is_filtered_sorted_and_turned_by_pages(opened):
     page = opened.page
     page.locator("[id='filter-agent']").select_option(label="agent 0")

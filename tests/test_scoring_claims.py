@@ -15,10 +15,11 @@ from env_server.log import episodes
 from env_server.registry import Registry
 from env_server.scoring import claims
 from env_server.scoring.attempts import split
-from env_server.scoring.claims import read_claims
+from env_server.scoring.claims import add, read_claims
 from env_server.scoring.episode_table import COLUMNS, episode_row, write_episodes
+from env_server.scoring.replay import Outcome
 from env_server.scoring.saved import NoScores, read_scores
-from env_server.scoring.score import Scorer, score_log
+from env_server.scoring.score import EpisodeScore, Scorer, score_log
 from env_server.scoring.summary import summarise, write_scores
 from railgym.actions import call
 from railgym.v1 import episode_pb2 as pb
@@ -93,6 +94,8 @@ def test_disjoint_buckets_add_up_over_calls_and_over_tries_that_were_billed():
     [usage] = found.models
     assert (usage.provider, usage.model, usage.calls, usage.unmetered) == ("anthropic", MODEL, 2, 0)
     assert (usage.smallest_prompt, usage.largest_prompt) == (7, 10_010)
+    assert [call.largest_prompt for call in found.calls] == [10_010, 10_010]
+    assert add(found.calls) == usage
     assert found.temperature == 0.5
 
 
@@ -102,8 +105,8 @@ def test_three_calls_in_one_answer_are_one_turn_and_one_call():
 
 
 def test_what_was_not_said_is_absent_and_not_zero():
-    assert read() == ([], {}, None)
-    assert read({"kind": "note", "usage": USAGE}) == ([], {}, None)
+    assert read() == ([], {}, None, [])
+    assert read({"kind": "note", "usage": USAGE}) == ([], {}, None, [])
     local = read(claim(usage={"input": 5, "cache_read": None, "output": 2}))
     assert local.metrics["total_tokens"] == 7
     assert not {"tokens/cache_read", "tokens/reasoning"} & set(local.metrics)
@@ -203,6 +206,16 @@ def test_an_episode_that_is_not_valid_has_used_what_it_used(tmp_path):
     row = summarise([score]).groups[0].total
     assert (row.metrics, row.tokens_per_success) == ({}, None)
     assert row.spent_usd == pytest.approx(0.01205)
+
+
+def test_what_a_superseded_attempt_cost_was_spent_all_the_same(tmp_path):
+    tries = [attempt("d", "api_error"), attempt("dog")]
+    write_log(tmp_path, [t._replace(claims=[claim()]) for t in tries], REGISTRY)
+    [group] = summarise(score_log(tmp_path, REGISTRY)).groups
+    for row in (group.total, *group.levels):
+        assert (row.episodes, row.superseded) == (1, 1)
+        assert row.spent_usd == pytest.approx(2 * 0.01205)
+        assert row.cost_per_success == pytest.approx(0.01205)
 
 
 def test_a_row_tells_the_middle_the_spread_and_the_share_of_each_success(tmp_path):
@@ -325,7 +338,7 @@ def test_the_table_of_episodes_has_every_field(tmp_path):
     assert (limit["success"], limit["error_type"]) == (False, "time_limit")
     assert (limit["cost_usd"], limit["total_tokens"], limit["model"]) == (None, None, None)
     assert (broken["success"], broken["valid"], broken["error_type"]) == (None, False, "api_error")
-    assert (wrong["error_type"], wrong["run_id"]) == ("final", None)
+    assert (wrong["error_type"], wrong["run_id"]) == ("state_equals", None)
 
 
 def test_the_first_fault_code_is_the_error_of_an_episode_that_failed(tmp_path):
@@ -335,6 +348,25 @@ def test_the_first_fault_code_is_the_error_of_an_episode_that_failed(tmp_path):
     assert (failed["error_type"], failed["success"]) == ("unknown_tool", False)
     assert (mended["error_type"], mended["success"]) == (None, True)
     assert mended["tool_used"] == ["no_such_tool", "type_letter"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"verdict": {"state_equals": True, "answer_yes_no": False}}, "wrong_answer"),
+        ({"verdict": {"required_fields": False}}, "wrong_answer"),
+        ({"verdict": {"must_call": False, "answer_set": True}}, "must_call"),
+        ({"verdict": {"answer_set": False}, "fault": "tool_error"}, "tool_error"),
+        ({"verdict": {"answer_set": False}, "end_reason": "max_steps"}, "max_steps"),
+        ({"verdict": {"answer_set": True}, "success": True, "fault": "tool_error"}, None),
+        ({"invalid_reason": "diverged", "valid": False, "success": None}, "diverged"),
+        ({"success": None}, None),
+    ],
+)
+def test_the_error_of_an_episode_is_one_word(changes, error):
+    failed = {"end_reason": "final", "valid": True, "success": False, **changes}
+    score = EpisodeScore("s.1", "e", "t", "L1", {}, Outcome.VERIFIED, **failed)
+    assert episode_row(score)["error_type"] == error
 
 
 def test_sums_without_a_value_leave_json_that_every_parser_reads(tmp_path):

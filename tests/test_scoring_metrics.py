@@ -250,6 +250,20 @@ def test_first_fault(story):
     assert first_fault(run(task, actions)) == expected
 
 
+@pytest.mark.parametrize(
+    ("actions", "end", "expected"),
+    [
+        ([], "time_limit", CON),
+        (letters("d", None), "time_limit", CON),
+        (letters("x", None), "time_limit", UND),
+        (letters("d", None), "client_closed", SEL),
+        ([], "client_closed", None),
+    ],
+)
+def test_first_fault_of_what_was_ended_from_outside(actions, end, expected):
+    assert first_fault(run(DOG, actions), end) == expected
+
+
 def test_every_fault_code_has_a_capability_and_a_metric():
     codes = set(typing.get_args(FaultCode))
     assert set(BY_CODE) == codes

@@ -1,12 +1,15 @@
 """What claimed tokens cost: exactly, from a dated table, and unknown where it is unknown."""
 
 import io
+import json
 import re
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from playing import Play, letters, make_task, write_log
 from rich.console import Console
 from typer.testing import CliRunner
@@ -14,7 +17,7 @@ from typer.testing import CliRunner
 from env_server.cli.app import app
 from env_server.cli.exits import Exit
 from env_server.registry import Registry
-from env_server.scoring.claims import BUCKETS
+from env_server.scoring.claims import BUCKETS, add
 from env_server.scoring.prices import (
     UNKNOWN,
     Price,
@@ -22,6 +25,7 @@ from env_server.scoring.prices import (
     PricesError,
     Table,
     bundled,
+    prices_kept,
     prices_with,
     read_table,
 )
@@ -111,7 +115,89 @@ def test_a_price_may_depend_on_the_length_of_the_prompt():
     assert cost(long).usd == pytest.approx(0.0500005)
     mixed = long._replace(input=200_001, smallest_prompt=100_000)
     assert cost(mixed) == UNKNOWN
+    by_call = prices_with().cost([mixed], [short, long])
+    assert by_call == (pytest.approx(0.0600005), f"railgym {bundled().date}")
+    assert prices_with().cost([mixed], [short, long._replace(unmetered=1)]) == UNKNOWN
+    assert prices_with().cost([mixed], [used("gpt-5", "openai", input=1)]) == UNKNOWN
     assert cost(used("claude-sonnet-4-5", input=200_001)) == UNKNOWN
+
+
+TIER = st.builds(
+    lambda up_to, above, usd: {"prompt_up_to": up_to, "prompt_above": above, "input": Decimal(usd)},
+    st.none() | st.integers(0, 9),
+    st.none() | st.integers(0, 9),
+    st.integers(0, 9),
+)
+
+
+@given(tiers=st.lists(TIER, max_size=4), prompts=st.lists(st.integers(1, 9), min_size=1))
+@settings(deadline=None, max_examples=200)
+def test_what_is_priced_as_a_whole_costs_what_its_calls_cost(tiers, prompts):
+    prices = [Price(provider="p", model="m", **tier) for tier in tiers]
+    table = Table(name="t", date=date(2026, 1, 2), source="", price=prices)
+    calls = [used("m", "p", input=prompt) for prompt in prompts]
+    each = [Prices([table]).cost([call]).usd for call in calls]
+    whole = Prices([table]).cost([add(calls)]).usd
+    by_call = Prices([table]).cost([add(calls)], calls).usd
+    assert by_call == (None if None in each else pytest.approx(sum(each)))
+    assert whole in (by_call, None)
+
+
+def test_an_episode_with_short_and_long_prompts_has_a_cost_also_when_a_server_scores_it(tmp_path):
+    claims = [
+        claim("claude-haiku-5-5", usage={"input": count, "output": 0}) for count in (10, 200_000)
+    ]
+    write_log(
+        tmp_path / "log", [Play(DOG, letters("dog"), {"agent": "a"}, claims=claims)], REGISTRY
+    )
+    (score,) = score_log(tmp_path / "log", REGISTRY)
+    assert score.metrics["cost_usd"] == pytest.approx((10 * 0.1 + 200_000 * 0.5) / 1e6)
+    sent = score.priced(prices_with())  # of a server's score only the sums are known
+    assert "cost_usd" not in sent.metrics
+    (gap,) = prices_with().gaps(sent.models)
+    assert gap == "no one price for anthropic/claude-haiku-5-5 with prompts of 10 to 200,000 tokens"
+
+
+def test_it_is_said_once_for_each_model_why_it_has_no_cost():
+    usages = [
+        used("half", "openai-compatible", input=5),
+        used("gpt-5.4", "openai", cache_write_5m=5),
+        used("half", "openai-compatible", input=7),
+        used("gpt-5.4", "openai", cache_write_1h=5),
+        used("", "", input=5),
+        used(unmetered=1),
+        used("gpt-5", "openai", input=5),
+        used("nothing-of-it"),
+    ]
+    assert prices_with().gaps(usages) == [
+        "no price for openai-compatible/half",
+        "no cache_write_5m, cache_write_1h price for openai/gpt-5.4",
+        "no price for no provider/no model",
+        "calls of anthropic/claude-opus-4-5-20251101 that do not say what they used: 1",
+    ]
+
+
+def test_a_provider_may_be_a_pattern_and_case_does_not_matter():
+    price = Price(provider="*Compatible", model="Qwen3*", input=Decimal(1), output=Decimal(1))
+    table = Table(name="t", date=date(2026, 1, 2), source="", price=(price,))
+    prices = Prices([table, bundled()])
+    assert cost(used("qwen3-8B", "openai-compatible", input=10**6), prices=prices).usd == 1
+    assert cost(used("qwen3-8B", "openai", input=10**6), prices=prices) == UNKNOWN
+    assert prices.idle([used("gpt-5", "openai")]) == ["t 2026-01-02"]
+    assert prices.idle([used("qwen3", "openai-compatible"), used("gpt-5", "openai")]) == []
+
+
+def test_tables_survive_being_kept_as_json(tmp_path):
+    own = tmp_path / "own.toml"
+    own.write_text(OWN.replace("0.25", "0.1234567890123456789"))
+    prices = prices_with([own])
+    again = prices_kept(json.loads(json.dumps(prices.kept())))
+    for model in ("my-x", "gpt-5"):
+        usage = used(model, "openai" if model == "gpt-5" else "local", input=10**12)
+        assert cost(usage, prices=again) == cost(usage, prices=prices) != UNKNOWN
+    assert again.kept() == prices.kept()
+    with pytest.raises(PricesError, match="as a run keeps them"):
+        prices_kept([{"name": "x"}])
 
 
 def test_the_bundled_table_is_dated_and_keeps_to_published_multipliers():
@@ -159,6 +245,10 @@ def test_the_users_tables_are_asked_first_and_the_last_of_them_before_the_others
         (OWN.replace("input = 0.25", "input = nan"), "price.0.input: .*finite"),
         (OWN.replace("input = 0.25", "inputs = 1"), "price.0.inputs: Extra inputs"),
         (OWN.replace("price = [", "prices = ["), "price: Field required"),
+        (
+            OWN.replace("date = 2026-12-01", "").replace("input = 0.25", "inptu = 3"),
+            "date: Field required; price.0.inptu: Extra inputs are not permitted$",
+        ),
     ],
 )
 def test_a_table_that_is_wrong_is_refused_by_its_place(text, wrong, tmp_path):

@@ -19,7 +19,7 @@ from rich.console import Console
 import env_server
 from env_server.registry import Registry
 from env_server.scoring import langchain, report
-from env_server.scoring.pictures import MAX_AGENTS, pictures
+from env_server.scoring.pictures import MAX_AGENTS, _apart, pictures
 from env_server.scoring.published import beside, published
 from env_server.scoring.report import render_report, write_report
 from env_server.scoring.score import score_log
@@ -79,7 +79,12 @@ def test_the_table_fits_a_hundred_columns_and_takes_text_as_text(summary):
     assert "\x1b[31m" not in out.getvalue()
     assert "[red]" in plain.replace("\n", "")
     assert "2 api_error" in plain
-    for heading in ("Success by level", "Repeats", *(n.split()[0] for n in langchain.METRICS)):
+    for heading in (
+        "Agents",
+        "Success by environment",
+        "Repeats",
+        *(n.split()[0] for n in langchain.METRICS),
+    ):
         assert heading in plain
 
 
@@ -150,6 +155,47 @@ def test_pictures_are_svg_without_scripts_and_have_a_text_for_those_who_cannot_s
         assert "svg" in kinds
         assert not {"script", "image", "foreignObject"} & kinds
         assert b"currentColor" in svg
+
+
+def test_every_agent_stands_in_every_legend_within_the_picture(summary):
+    names = [f"provider:a-model-with-a-long-name-{i}" for i in range(MAX_AGENTS)]
+    [score, *_] = [score for score in summary.episodes if score.valid and score.task_id]
+    scores = [score._replace(labels={"agent": name}) for name in names]
+    drawn = pictures(summarise(scores))
+    for name in ("success", "success_by_steps", "steps"):
+        svg = drawn[name].svg.decode()
+        width = float(re.search(r'viewBox="0 0 ([0-9.]+)', svg)[1])
+        places = [
+            re.search(rf"(?s)translate\(([0-9.]+) [^>]*>{agent}</text>", svg)
+            or re.search(rf'(?s)x="([0-9.]+)"[^>]*>{agent}</text>', svg)
+            for agent in names
+        ]
+        assert all(places), name
+        letter = 9 * 0.62
+        assert all(
+            float(p[1]) + len(n) * letter < width for p, n in zip(places, names, strict=True)
+        )
+
+
+def test_marks_at_one_spot_stand_side_by_side():
+    spots = {("a", "e"): (6.0, 1.0), ("b", "e"): (6.0, 1.0), ("c", "e"): (2.0, 0.0)}
+    moved = _apart(spots)
+    assert moved["b", "e"] - moved["a", "e"] >= 6
+    assert moved["c", "e"] == 0
+
+
+def test_trials_that_could_not_be_played_stand_in_the_report_with_their_reason(summary, tmp_path):
+    row = {"agent": "good?seed=1", "env_id": "railgym/Orders-v1", "error": "RunStopped: <b>401</b>"}
+    lines = [json.dumps(row), json.dumps(row), json.dumps({**row, "error": "TimeoutError"}), '{"ag']
+    (tmp_path / "failures.jsonl").write_text("\n".join(lines))
+    write_report(summary, tmp_path / "report.html", "broken")
+    page = (tmp_path / "report.html").read_text().split("<h2>Not played</h2>")[1]
+    assert re.findall(r'bad">([^<]*)</td><td class="n">(\d+)', page)[:2] == [
+        ("RunStopped: &lt;b&gt;401&lt;/b&gt;", "2"),
+        ("TimeoutError", "1"),
+    ]
+    assert 'title="good?seed=1">good seed=1</td>' in page  # for there is a "good" too
+    assert "Not played" not in render_report(summary, "whole")
 
 
 def test_the_picture_of_costs_is_there_where_there_are_prices(summary):

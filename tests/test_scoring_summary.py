@@ -2,13 +2,17 @@
 
 import io
 import json
+import math
 import re
+import statistics
+import sys
+from fractions import Fraction
 from itertools import combinations
 from math import isclose
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from playing import Play, letters, make_task, write_log
 from rich.console import Console
@@ -25,6 +29,7 @@ from env_server.scoring.score import EpisodeScore, score_log
 from env_server.scoring.statistics import pass_all, pass_at, passes, proportion, spread, stable
 from env_server.scoring.summary import reject_duplicates, summarise, write_scores
 from env_server.scoring.table import tables
+from railgym.scores import ModelUsage
 
 TRIES = st.lists(st.booleans(), max_size=7)
 
@@ -65,6 +70,25 @@ def test_nothing_to_count_gives_none_and_not_nan():
     assert set(spread([])[1:]) == {None}
     assert spread([2.0]).deviation is None
     assert spread([1.0, 2.0, 9.0]) == (3, 4.0, 2.0, pytest.approx(19**0.5), 1.0, 9.0)
+
+
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+GREATEST = sys.float_info.max
+
+
+@given(values=st.lists(FLOATS | st.floats(GREATEST / 4, GREATEST), min_size=1, max_size=6))
+@example(values=[GREATEST] * 3)
+@example(values=[GREATEST, -GREATEST])
+@settings(deadline=None, max_examples=60)
+def test_numbers_near_the_greatest_float_are_described_in_floats(values):
+    found = spread(values)
+    exact = [Fraction(value) for value in values]
+    assert found.mean == pytest.approx(float(sum(exact) / len(exact)), rel=1e-12, abs=1e290)
+    assert found.lowest <= found.median <= found.highest
+    if len(values) > 1:
+        deviation = float(statistics.variance(exact) / 2**2000) ** 0.5 * 2.0**1000
+        told = math.inf if found.deviation is None else found.deviation
+        assert told == pytest.approx(deviation, rel=1e-9, abs=1e290)
 
 
 @pytest.mark.parametrize(("held", "n"), [(3, 2), (-1, 2)])
@@ -217,3 +241,98 @@ def test_repeats_have_a_row_for_each_level_that_was_repeated():
     ]
     page = render_report(summary, "t").split("<h2>Repeats</h2>")[1].split("</table>")[0]
     assert re.findall(r"<td>(L\d|all)</td>", page) == ["L1", "L2", "all"]
+
+
+def printed(summary, width=140):
+    out = io.StringIO()
+    Console(file=out, width=width).print(tables(summary))
+    return out.getvalue()
+
+
+LOW, HIGH = (
+    f"openai:m?reasoning_effort={effort}&base_url=http://h/v1" for effort in ("low", "high")
+)
+
+
+def of_two_agents():
+    """One agent succeeds at L1 only and is dear, the other at all levels and is cheap."""
+    won = {
+        LOW: {"L1": True, "L2": False, "L3": False},
+        HIGH: dict.fromkeys(("L1", "L2", "L3"), True),
+    }
+    used = {LOW: (0.5, 20_000, 3_000), HIGH: (0.02, 900, 1_500)}
+    scores = []
+    for agent, levels in won.items():
+        for level, success in levels.items():
+            for env_id in ("railgym/Orders-v1", "railgym/Typewriter-v1"):
+                cost, tokens, latency = used[agent]
+                score = scored(success, f"{env_id} {level}", level=level, agent=agent)
+                claimed = {"cost_usd": cost, "total_tokens": tokens, "latency_ms": latency}
+                scores.append(score._replace(env_id=env_id, metrics=claimed))
+    return summarise(scores)
+
+
+def test_an_agent_has_one_headline_with_its_levels_side_by_side_and_the_best_is_first():
+    summary = of_two_agents()
+    found = [
+        (g.total.agent, g.total.episodes, *(r.level for r in g.levels)) for g in summary.headlines
+    ]
+    assert found == [(agent, 6, "L1", "L2", "L3") for agent in (HIGH, LOW)]
+    rows = printed(summary).split("Success by environment")[0].splitlines()
+    high, low = (line.split() for line in rows if line.startswith(" openai:m"))
+    assert high[1:] == [
+        "reasoning_effort=high",
+        *["1.00"] * 4,
+        "0.61",
+        "to",
+        "1.00",
+        "6/6",
+        "0.02",
+        "900",
+        "1.5",
+    ]
+    assert low[1:6] == ["reasoning_effort=low", "1.00", "0.00", "0.00", "0.33"]
+    assert low[-3:] == ["0.5", "20k", "3.0"]
+    page = render_report(summary, "t").split("<h2>Agents</h2>")[1].split("<h2>Success</h2>")[0]
+    table = " ".join(re.sub(r"<[^>]*>", " ", page).split())
+    levels = "1.00 2/2 " * 3
+    assert f"effort=high {levels}1.00 6/6 0.61 to 1.00 6/6 0.02 900 1.5" in table
+    assert table.index("reasoning_effort=high") < table.index("reasoning_effort=low")
+
+
+def test_of_equal_agents_the_cheaper_is_first_and_one_without_success_is_last():
+    scores = [
+        scored(True, agent="dear")._replace(metrics={"cost_usd": 2.0}),
+        scored(True, agent="unknown"),
+        scored(True, agent="cheap")._replace(metrics={"cost_usd": 1.0}),
+        scored(False, agent="lost"),
+        scored(True, valid=False, agent="invalid"),
+    ]
+    found = [group.total.agent for group in summarise(scores).headlines]
+    assert found == ["cheap", "dear", "unknown", "lost", "invalid"]
+
+
+def test_every_row_names_its_agent_shortly_and_what_that_stands_for_is_said_once():
+    text = printed(of_two_agents())
+    assert text.count(f"effort=high stands for {HIGH}") == text.count(HIGH) == 1
+    below = text.split("Success by environment")[1]
+    assert below.count("reasoning_effort=high") == below.count("reasoning_effort=low") == 8
+    assert max(map(len, printed(of_two_agents(), 100).splitlines())) <= 100
+
+
+def test_the_report_says_names_in_full_as_a_tooltip_and_in_a_legend():
+    page = render_report(of_two_agents(), "t")
+    full = HIGH.replace("&", "&amp;")
+    assert f'<td class="name" title="{full}">openai:m reasoning_effort=high</td>' in page
+    assert f'<tr><td>openai:m reasoning_effort=high</td><td class="text">{full}</td></tr>' in page
+
+
+def test_episodes_of_unknown_cost_are_counted_once_for_each_agent():
+    usage = ModelUsage("p", "m", calls=1)
+    scores = [
+        scored(True, task)._replace(env_id=env_id, models=[usage])
+        for task, env_id in (("t", "e/One-v1"), ("u", "e/Two-v1"))
+    ]
+    assert printed(summarise(scores)).count("unknown cost") == 1
+    assert "a: 2 of unknown cost" in printed(summarise(scores))
+    assert "Cost unknown: no price for p/m." in render_report(summarise(scores), "t")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from env_server.cli.exits import Exit, failing_on
 from env_server.cli.output import say, with_progress
+from env_server.errors import printable
 
 if TYPE_CHECKING:
     from env_server.registry import Registry
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from env_server.scoring.score import EpisodeScore
 
 VERDICTS = "verdicts.jsonl"
+MAX_DIFFERING = 20
+"""Verdicts that are told one by one; the report has them all."""
 
 
 def open_judge(spec: str, votes: int) -> Judge:
@@ -51,14 +54,17 @@ def judged(
     asked = _questions(scores, log, registry)
     with failing_on(OSError):
         book = Book(path)
-    known = sum(book.find(judge.key(question)) is not None for question in asked)
+    before = {verdict.key for verdict in book.verdicts}
     with failing_on(JudgeFailed, ModelFailed, code=Exit.STOPPED), failing_on(OSError):
         found = list(with_progress(judge_all(judge, asked, book), "judge ", len(asked)))
     failed = [outcome for outcome in found if isinstance(outcome, JudgeFailed)]
     for outcome in failed:
         say(f"not judged: {outcome}")
-    say(f"{known} verdicts from before and {len(found) - known - len(failed)} new ones in {path}")
-    return with_verdicts(scores, (outcome for outcome in found if isinstance(outcome, Verdict)))
+    verdicts = [outcome for outcome in found if isinstance(outcome, Verdict)]
+    new = [verdict for verdict in verdicts if verdict.key not in before]
+    known, tokens = len(verdicts) - len(new), sum(verdict.tokens for verdict in new)
+    say(f"{known} verdicts from before and {len(new)} new ones ({tokens:,} tokens) in {path}")
+    return with_verdicts(scores, verdicts)
 
 
 def _questions(scores: list[EpisodeScore], log: Path, registry: Registry) -> list[Question]:
@@ -77,13 +83,22 @@ def _questions(scores: list[EpisodeScore], log: Path, registry: Registry) -> lis
 
 
 def words(scores: list[EpisodeScore]) -> str:
-    """What a judge made of a run, in a line."""
+    """What a judge made of a run: a line, and one for each verdict that the validators deny."""
     from env_server.scoring.verdicts import opinions
 
     said = opinions(scores)
     decided = said.answers - said.undecided
-    return (
+    lines = [
         f"judge: {said.answers} answers in free text: {said.same} say what the reference says, "
         f"{said.undecided} undecided; {said.unanimous} unanimous; {said.as_validators} of "
         f"{decided} as the validators have it"
-    )
+    ]
+    for score in said.differing[:MAX_DIFFERING]:
+        judged = "the same" if score.metrics["judge/same"] else "different"
+        held = "hold" if score.metrics.get("answer") else "do not hold"
+        lines.append(
+            printable(f"  {score.task_id}, {score.agent}: judge: {judged}; validators {held}")
+        )
+    if (more := len(said.differing) - MAX_DIFFERING) > 0:
+        lines.append(f"  and {more} more, in the report")
+    return "\n".join(lines)

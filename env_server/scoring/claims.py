@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from env_server.arguments import BadJson, BrokenJson, parse_object
@@ -72,11 +72,13 @@ class Claimed(NamedTuple):
         models: What was used of each model, in the order of first calls.
         metrics: Those of `METRICS` that were claimed, but the cost.
         temperature: None where none was claimed, and where calls differ.
+        calls: What was used by each call, in order.
     """
 
     models: list[ModelUsage]
     metrics: dict[str, float]
     temperature: float | None
+    calls: list[ModelUsage]
 
 
 def read_claims(claims: Iterable[episode_pb2.AgentClaim]) -> Claimed:
@@ -85,10 +87,11 @@ def read_claims(claims: Iterable[episode_pb2.AgentClaim]) -> Claimed:
     by_model: dict[tuple[str, str], list[ModelUsage]] = defaultdict(list)
     for call in calls:
         by_model[call.usage.provider, call.usage.model].append(call.usage)
-    models = [_sum(usages) for usages in by_model.values()]
+    models = [add(usages) for usages in by_model.values()]
     temperatures = {call.temperature for call in calls}
     only = temperatures.pop() if len(temperatures) == 1 else None
-    return Claimed(models, _metrics(calls, models) if calls else {}, only)
+    metrics = _metrics(calls, models) if calls else {}
+    return Claimed(models, metrics, only, [call.usage for call in calls])
 
 
 def read_call(claim: Mapping[str, Any]) -> Call | None:
@@ -111,7 +114,7 @@ def read_call(claim: Mapping[str, Any]) -> Call | None:
     )
     return Call(
         turn=_count(claim.get("turn")),
-        usage=_sum([model, *(_usage(model, usage) for usage in usages)]),
+        usage=add([model, *(_usage(model, usage) for usage in usages)]),
         said=frozenset(n for n in COUNTS for u in usages if _count(u.get(n)) is not None),
         answered=answered,
         latency_ms=_number(claim.get("latency_ms"), MAX_MILLISECONDS),
@@ -158,8 +161,8 @@ def _usage(model: ModelUsage, usage: Mapping[str, Any]) -> ModelUsage:
     )
 
 
-def _sum(usages: list[ModelUsage]) -> ModelUsage:
-    """What several calls of one model used together."""
+def add(usages: Sequence[ModelUsage]) -> ModelUsage:
+    """What several calls of one model used together; one at least."""
     totals: Counter[str] = Counter()
     for usage in usages:
         totals.update({n: getattr(usage, n) for n in ("calls", "unmetered", *COUNTS)})

@@ -13,10 +13,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from env_server.scoring.score import EpisodeScore
-from env_server.scoring.statistics import mcnemar, mean_interval, smallest_difference
+from env_server.scoring.statistics import CONFIDENCE, mcnemar, mean_interval, smallest_difference
 
 BESIDE = ("step_ratio", "steps", "tool_calls", "total_tokens", "cost_usd", "latency_ms")
 """The metrics that stand beside success."""
+
+
+WHY = (
+    "p decides, for the test is exact; a bootstrap interval is too narrow where few tasks differ, "
+    "and weighs by how much they do, where p counts which way"
+)
+"""Why an interval and the test may disagree."""
 
 
 class DifferentTasks(ValueError):
@@ -99,7 +106,8 @@ class Paired(NamedTuple):
         high: Its upper end.
         better: Tasks on which the second side succeeds more often.
         worse: Tasks on which it succeeds less often.
-        p_value: Exact McNemar test, two-sided, of `better` against `worse`.
+        p_value: Exact McNemar test, two-sided, of `better` against `worse`. It says whether there
+            is a difference; the interval, how large one may be.
         smallest: The smallest difference that so many tasks show with a power of 0.8; None: none.
         metrics: Those of `BESIDE` that both sides have.
     """
@@ -117,6 +125,13 @@ class Paired(NamedTuple):
     p_value: float
     smallest: float | None
     metrics: dict[str, Beside]
+
+    @property
+    def disagrees(self) -> bool:
+        """Whether the interval leaves out 0 where the test sees no difference, or the reverse."""
+        if self.low is None or self.high is None:
+            return False
+        return (self.low > 0 or self.high < 0) != (self.p_value <= 1 - CONFIDENCE)
 
 
 class Comparison(NamedTuple):
@@ -150,7 +165,18 @@ class Comparison(NamedTuple):
             "only_a": self.only_a,
             "only_b": self.only_b,
             "unjudged": self.unjudged,
+            "notes": self.notes,
         }
+
+    @property
+    def notes(self) -> list[str]:
+        """How to read what looks like a contradiction, a line each."""
+        places = [
+            f"{paired.env_id or 'all'} {paired.level}".strip()
+            for paired in (*self.levels, self.pooled)
+            if paired.disagrees
+        ]
+        return [f"interval and p disagree on {_list(places)}: {WHY}"] if places else []
 
 
 def compare(a: Iterable[EpisodeScore], b: Iterable[EpisodeScore]) -> Comparison:

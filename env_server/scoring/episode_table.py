@@ -6,11 +6,13 @@ The cost, the tokens, the latency, the model and its temperature rest on what cl
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from env_server.scoring.score import EpisodeScore
+
+WRONG_ANSWER = "wrong_answer"
 
 COLUMNS = (
     "episode_id",
@@ -39,9 +41,13 @@ COLUMNS = (
 def episode_row(score: EpisodeScore, log: str = "log") -> dict[str, Any]:
     """A score as a row: plain JSON values by the names of `COLUMNS`.
 
-    `error_type` says what went wrong in one word: why an episode is not valid; of one that is and
-    did not succeed, its end where that is none of the agent's own, or else the code of its first
-    fault, or else its end. `tool_used` is a list. `trace_path` is the log, "#" and the episode.
+    `error_type` says in one word what went wrong: why an episode is not valid ("api_error"); of one
+    that is valid and failed, the first of these that there is: its end where it was cut short
+    ("max_steps", "time_limit", "client_closed"), the code of its first fault ("unknown_tool"),
+    "wrong_answer" where a validator of the answer did not hold, or else the name of the validator
+    that did not ("state_equals"). null: it succeeded, or there is no task and no fault.
+
+    `tool_used` is a list. `trace_path` is the log, "#" and the episode.
 
     Args:
         score: The score.
@@ -96,4 +102,12 @@ def _error_type(score: EpisodeScore) -> str | None:
         return None
     if score.end_reason not in ("final", "goal"):
         return score.end_reason
-    return score.fault or score.end_reason
+    return score.fault or _missed(score.verdict or {}) or score.end_reason
+
+
+def _missed(verdict: Mapping[str, bool]) -> str | None:
+    """What an ending did not meet; None: nothing."""
+    missed = [name for name, held in verdict.items() if not held]
+    if any(name.startswith("answer_") or name == "required_fields" for name in missed):
+        return WRONG_ANSWER
+    return missed[0] if missed else None

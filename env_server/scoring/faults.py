@@ -22,6 +22,8 @@ Step by step, the first of these decides:
 Where an episode failed and no step decides, its end does; the first of these:
 
     at the end                                                     capability
+    the time was up                                                convergence
+    no step was taken                                              none can tell
     a tool was called that `must_not_call` names                   selection
     only `required_fields` or `max_calls` does not hold            convergence
     no final answer, though the goal's state and last result
@@ -67,12 +69,22 @@ BY_CODE: dict[FaultCode, Capability] = {
 }
 
 
-def first_fault(run: Replayed) -> Capability | None:
-    """Names the capability that broke first; None where none did, or no rule can tell."""
+def first_fault(run: Replayed, end_reason: str | None = None) -> Capability | None:
+    """Names the capability that broke first.
+
+    Args:
+        run: The episode.
+        end_reason: How it ended by its record, where something outside ended it.
+
+    Returns:
+        None where nothing broke, and where no rule can tell.
+    """
     events = list(_events(run))
     if events:
         return min(events, key=lambda event: event[0])[1]
-    return None if run.task is None or run.success else _at_end(run)
+    if run.task is None or run.success:
+        return None
+    return Capability.CONVERGENCE if end_reason == "time_limit" else _at_end(run)
 
 
 def _events(run: Replayed) -> Iterator[tuple[int, Capability]]:
@@ -112,6 +124,8 @@ def _astray(run: Replayed, gold: Gold) -> Iterator[tuple[int, Capability]]:
 
 
 def _at_end(run: Replayed) -> Capability | None:
+    if not run.replies:
+        return None
     broken = {name for name, holds in (run.episode.verdict or {}).items() if not holds}
     if "must_not_call" in broken:
         return Capability.SELECTION

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from env_server.arguments import canonical_json
 from env_server.registry import Registry
+from env_server.scoring.claims import BUCKETS
 from env_server.scoring.score import EpisodeScore
 from env_server.scoring.trace import Trace
 from railgym.agents.model import Answer, Failure
@@ -40,14 +41,28 @@ Reply with one word: SAME or DIFFERENT."""
 
 SAME, DIFFERENT = "SAME", "DIFFERENT"
 
+_ASKED = ("episode_id", "task", "reference", "answer")
+"""What of a question makes another verdict."""
+
 
 class Question(NamedTuple):
-    """What a judge is asked about an episode."""
+    """What a judge is asked about an episode.
+
+    Attributes:
+        episode_id: The episode.
+        task: Its goal in words.
+        reference: What is known to be right.
+        answer: What the agent said.
+        task_id: For readers; the judge does not see it.
+        agent: Likewise: a judge may favour its own kind.
+    """
 
     episode_id: str
     task: str
     reference: str
     answer: str
+    task_id: str
+    agent: str
 
 
 class Verdict(NamedTuple):
@@ -64,6 +79,10 @@ class Verdict(NamedTuple):
         usage: Tokens of each vote; None where nothing was said of them.
         same: What most votes say; None where neither has more than half of them.
         agreement: Share of the most frequent vote.
+        task_id: Of the episode; empty in files of earlier versions, as what follows.
+        agent: Who answered.
+        reference: What is known to be right.
+        answer: What was judged.
     """
 
     key: str
@@ -75,6 +94,28 @@ class Verdict(NamedTuple):
     usage: list[dict[str, int] | None]
     same: bool | None
     agreement: float
+    task_id: str = ""
+    agent: str = ""
+    reference: str = ""
+    answer: str = ""
+
+    @property
+    def judge(self) -> str:
+        """Who judged, and how often it was asked."""
+        options = self.model.get("parameters") or {}
+        told = "".join(f" {name}={value}" for name, value in sorted(options.items()))
+        name = f"{self.model.get('provider')}:{self.model.get('model')}{told}"
+        return f"{name}, asked {len(self.votes)} times"
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all votes, as far as the provider told them."""
+        return sum(
+            count
+            for usage in self.usage
+            for name, count in (usage or {}).items()
+            if name in BUCKETS
+        )
 
 
 class JudgeFailed(Exception):
@@ -113,7 +154,8 @@ class Judge:
 
     def key(self, question: Question) -> str:
         """Names the verdict on a question: another prompt or model gives another one."""
-        parts = [question._asdict(), PROMPT, self._about, self._votes]
+        asked = {name: getattr(question, name) for name in _ASKED}
+        parts = [asked, PROMPT, self._about, self._votes]
         return hashlib.sha256(canonical_json(parts).encode()).hexdigest()
 
     def ask(self, question: Question) -> Verdict:
@@ -137,6 +179,10 @@ class Judge:
             usage=[None if a.usage is None else a.usage._asdict() for a in answers],
             same=most == SAME if decided else None,
             agreement=held / self._votes,
+            task_id=question.task_id,
+            agent=question.agent,
+            reference=question.reference,
+            answer=question.answer,
         )
 
     def _vote(self, question: Question, number: int) -> Answer:
@@ -167,7 +213,9 @@ def question(score: EpisodeScore, trace: Trace, registry: Registry) -> Question 
         return None
     if any(character.isnumeric() for character in reference):
         return None
-    return Question(trace.episode_id, trace.instruction, reference, answer)
+    return Question(
+        trace.episode_id, trace.instruction, reference, answer, trace.task_id, score.agent
+    )
 
 
 def _word(text: str) -> str:

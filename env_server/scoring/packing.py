@@ -10,12 +10,12 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from env_server.arguments import canonical_json
+from env_server.scoring.cells import short_env
 from env_server.scoring.score import EpisodeScore
-from env_server.scoring.table import short_env
 from env_server.scoring.trace import Step, Trace
 
 BLOCK = 50
@@ -52,11 +52,20 @@ class Packed(NamedTuple):
     blocks: list[str]
 
 
-def pack(scores: Sequence[EpisodeScore], traces: Iterable[Trace]) -> Packed:
-    """Packs scores, and the traces of those episodes that have one."""
+def pack(
+    scores: Sequence[EpisodeScore], traces: Iterable[Trace], names: Mapping[str, str]
+) -> Packed:
+    """Packs scores, and the traces of those episodes that have one.
+
+    Args:
+        scores: In the order of the list.
+        traces: In any order.
+        names: Short names of agents.
+    """
     known = {trace.episode_id: json.dumps(_trace(trace), allow_nan=False) for trace in traces}
     listing = {
         "block": BLOCK,
+        "names": dict(names),
         "columns": [{"name": name, "kind": kind} for name, kind in COLUMNS.items()],
         "rows": [_row(score) for score in scores],
     }

@@ -7,9 +7,11 @@ exact, and only the result is a float.
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from fnmatch import fnmatchcase
@@ -19,7 +21,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from env_server.scoring.claims import BUCKETS, read_call
+from env_server.scoring.claims import BUCKETS, add, read_call
 from railgym.scores import ModelUsage
 
 BUNDLED = Path(__file__).with_name("prices.toml")
@@ -53,26 +55,39 @@ class Price(_Strict):
     prompt_up_to: Tokens | None = None
     prompt_above: Tokens | None = None
 
-    def fits(self, usage: ModelUsage) -> bool:
-        """Whether it holds for all that was used of a model."""
-        model = usage.model.lower()
-        undated = _SNAPSHOT.sub("", model)
-        named = fnmatchcase(model, self.model) or fnmatchcase(undated, self.model)
-        if self.provider != usage.provider.lower() or not named:
+    def names(self, usage: ModelUsage) -> bool:
+        """Whether it is of the model."""
+        if not fnmatchcase(usage.provider.lower(), self.provider.lower()):
             return False
-        if self.prompt_up_to is not None and usage.largest_prompt > self.prompt_up_to:
-            return False
-        return self.prompt_above is None or usage.smallest_prompt > self.prompt_above
+        model, pattern = usage.model.lower(), self.model.lower()
+        return any(fnmatchcase(name, pattern) for name in (model, _SNAPSHOT.sub("", model)))
+
+    def holds_for_some(self, usage: ModelUsage) -> bool:
+        """Whether calls may be among those that were made whose prompts it is for."""
+        least, most = self._prompts
+        return least <= usage.largest_prompt and usage.smallest_prompt <= most
+
+    def holds_for_all(self, usage: ModelUsage) -> bool:
+        """Whether it is for the prompts of all calls."""
+        least, most = self._prompts
+        return least <= usage.smallest_prompt and usage.largest_prompt <= most
+
+    def lacks(self, usage: ModelUsage) -> list[str]:
+        """Kinds of tokens that were used, and of which it does not know the price."""
+        return [b for b in BUCKETS if getattr(usage, b) and getattr(self, b) is None]
 
     def cost(self, usage: ModelUsage) -> Decimal | None:
         """The cost in USD; None where something was used whose price is not known."""
-        total = Decimal(0)
-        for bucket in BUCKETS:
-            tokens, price = getattr(usage, bucket), getattr(self, bucket)
-            if tokens and price is None:
-                return None
-            total += tokens * (price or 0)
-        return total / _MILLION
+        if self.lacks(usage):
+            return None
+        parts = (getattr(usage, bucket) * (getattr(self, bucket) or 0) for bucket in BUCKETS)
+        return sum(parts, Decimal(0)) / _MILLION
+
+    @property
+    def _prompts(self) -> tuple[float, float]:
+        """Tokens of the smallest and the largest prompt that it is for."""
+        least = 0 if self.prompt_above is None else self.prompt_above + 1
+        return least, math.inf if self.prompt_up_to is None else self.prompt_up_to
 
 
 class Table(_Strict):
@@ -110,33 +125,91 @@ class Prices:
         """Takes the tables."""
         self._tables = tables
 
-    def cost(self, models: Iterable[ModelUsage]) -> Cost:
+    def kept(self) -> list[dict[str, Any]]:
+        """The user's tables as JSON, for `prices_kept`."""
+        own = [table for table in self._tables if table is not bundled()]
+        return [table.model_dump(mode="json", exclude_none=True) for table in own]
+
+    def cost(self, models: Iterable[ModelUsage], calls: Sequence[ModelUsage] = ()) -> Cost:
         """What the models of an episode cost together.
+
+        Args:
+            models: What was used of each.
+            calls: The same call by call, where that is at hand: it is needed where prices depend
+                on the length of the prompt and calls of one model fall under several of them.
 
         Returns:
             `UNKNOWN` without a model, where one has no price, and where it is not known what one
             used.
         """
-        total, sources = Decimal(0), []
+        found: list[tuple[Table, Decimal]] = []
         for usage in models:
-            table, price = self._find(usage)
-            cost = price.cost(usage) if price and not usage.unmetered else None
-            if cost is None:
+            whole = self._priced(usage)
+            own = [call for call in calls if call[:2] == usage[:2]]
+            parts = [self._priced(call) for call in own] if whole is None else [whole]
+            known = [part for part in parts if part is not None]
+            if not parts or len(known) < len(parts):
                 return UNKNOWN
-            total += cost
-            sources.append(str(table))
-        return Cost(float(total), ", ".join(dict.fromkeys(sources))) if sources else UNKNOWN
+            found += known
+        if not found:
+            return UNKNOWN
+        total = sum((cost for _, cost in found), Decimal(0))
+        return Cost(float(total), ", ".join(dict.fromkeys(str(table) for table, _ in found)))
 
     def cost_of(self, claim: Mapping[str, Any]) -> float | None:
         """What the model call of a claim cost, in USD; None where that is not known."""
         call = read_call(claim)
         return None if call is None else self.cost([call.usage]).usd
 
+    def gaps(self, usages: Iterable[ModelUsage]) -> list[str]:
+        """Says why there is no cost: a line for each model.
+
+        Args:
+            usages: Of episodes without a cost.
+        """
+        by_model: defaultdict[tuple[str, str], list[ModelUsage]] = defaultdict(list)
+        for usage in usages:
+            by_model[usage.provider, usage.model].append(usage)
+        found = (self._gap(add(members)) for members in by_model.values())
+        return [gap for gap in found if gap is not None]
+
+    def idle(self, usages: Collection[ModelUsage]) -> list[str]:
+        """Names the user's tables that have no price for any of these models."""
+        return [
+            str(table)
+            for table in self._tables
+            if table is not bundled()
+            and not any(price.names(usage) for price in table.price for usage in usages)
+        ]
+
+    def _gap(self, usage: ModelUsage) -> str | None:
+        if not (usage.unmetered or any(getattr(usage, bucket) for bucket in BUCKETS)):
+            return None
+        name = f"{usage.provider or 'no provider'}/{usage.model or 'no model'}"
+        if not any(price.names(usage) for table in self._tables for price in table.price):
+            return f"no price for {name}"
+        if usage.unmetered:
+            return f"calls of {name} that do not say what they used: {usage.unmetered}"
+        _, price = self._find(usage)
+        if price is None:
+            prompts = f"{usage.smallest_prompt:,} to {usage.largest_prompt:,} tokens"
+            return f"no one price for {name} with prompts of {prompts}"
+        lacking = ", ".join(price.lacks(usage))
+        return f"no {lacking} price for {name}" if lacking else None
+
+    def _priced(self, usage: ModelUsage) -> tuple[Table, Decimal] | None:
+        table, price = self._find(usage)
+        if table is None or price is None or usage.unmetered:
+            return None
+        cost = price.cost(usage)
+        return None if cost is None else (table, cost)
+
     def _find(self, usage: ModelUsage) -> tuple[Table, Price] | tuple[None, None]:
+        """The price of all calls; none where that of some of them is another one."""
         for table in self._tables:
             for price in table.price:
-                if price.fits(usage):
-                    return table, price
+                if price.names(usage) and price.holds_for_some(usage):
+                    return (table, price) if price.holds_for_all(usage) else (None, None)
         return None, None
 
 
@@ -152,9 +225,8 @@ def read_table(path: Path) -> Table:
     except OSError as e:
         raise PricesError(f"{path}: {e.strerror}") from None
     except ValidationError as e:
-        first = e.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise PricesError(f"{path}: {where}: {first['msg']}") from None
+        wrong = (f"{'.'.join(map(str, error['loc']))}: {error['msg']}" for error in e.errors())
+        raise PricesError(f"{path}: {'; '.join(wrong)}") from None
     except ValueError as e:
         raise PricesError(f"{path}: expected TOML in UTF-8: {e}") from None
 
@@ -173,3 +245,15 @@ def prices_with(paths: Iterable[Path] = ()) -> Prices:
     """
     own = [read_table(path) for path in paths]
     return Prices([*reversed(own), bundled()])
+
+
+def prices_kept(tables: Iterable[Any]) -> Prices:
+    """The tables that `Prices.kept` gave, and then the one that comes with Railgym.
+
+    Raises:
+        PricesError: One of them is none.
+    """
+    try:
+        return Prices([*(Table.model_validate(table) for table in tables), bundled()])
+    except ValidationError as e:
+        raise PricesError(f"expected price tables as a run keeps them: {e}") from None

@@ -71,8 +71,8 @@ class Row(NamedTuple):
         stable: Of the tasks that were tried twice or more, those that succeeded every time.
         langchain: LangChain's metrics by their own names; those that apply.
         superseded: Attempts that later ones replaced; they are not among the episodes.
-        spent_usd: What all episodes cost, those that are not valid included, as far as it is known;
-            None: of none it is.
+        spent_usd: What all episodes cost, those that are not valid and those that were superseded
+            included, as far as it is known; None: of none it is.
         unpriced: Episodes that called a model at a cost that is not known: they are in no mean of
             costs.
         cost_per_success: Of the valid episodes whose cost is known, that cost over their
@@ -114,7 +114,11 @@ class Row(NamedTuple):
 
 
 def row(
-    agent: str, env_id: str, level: str, scores: Sequence[EpisodeScore], superseded: int = 0
+    agent: str,
+    env_id: str,
+    level: str,
+    scores: Sequence[EpisodeScore],
+    superseded: Sequence[EpisodeScore] = (),
 ) -> Row:
     """Makes the row of some episodes.
 
@@ -123,7 +127,7 @@ def row(
         env_id: Where they are.
         level: Of their tasks; empty: of any.
         scores: Theirs.
-        superseded: Attempts that were left out of them.
+        superseded: Attempts that were left out of them. What they cost was spent all the same.
     """
     valid = [score for score in scores if score.valid]
     judged = [score for score in valid if score.success is not None]
@@ -148,8 +152,8 @@ def row(
         passes=[passes(k, tries) for k in TRIES] if any(len(t) > 1 for t in tries) else [],
         stable=stable(tries),
         langchain=_theirs(valid, len(scores) - len(valid)),
-        superseded=superseded,
-        **_use(scores, judged),
+        superseded=len(superseded),
+        **_use(scores, superseded, judged),
     )
 
 
@@ -164,9 +168,13 @@ def _broken(judged: Sequence[EpisodeScore]) -> dict[str, Any]:
     }
 
 
-def _use(scores: Sequence[EpisodeScore], judged: Sequence[EpisodeScore]) -> dict[str, Any]:
+def _use(
+    scores: Sequence[EpisodeScore],
+    superseded: Sequence[EpisodeScore],
+    judged: Sequence[EpisodeScore],
+) -> dict[str, Any]:
     """What was used in all, and for each success."""
-    costs = _values(scores, "cost_usd")
+    costs = _values((*scores, *superseded), "cost_usd")
     return {
         "spent_usd": math.fsum(costs) if costs else None,
         "unpriced": sum(bool(s.models) and "cost_usd" not in s.metrics for s in scores),

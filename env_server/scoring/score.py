@@ -7,7 +7,7 @@ here opens a socket or asks a model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -116,9 +116,9 @@ class EpisodeScore(NamedTuple):
             metrics=used,
         )
 
-    def priced(self, prices: Prices) -> EpisodeScore:
-        """The score with the cost that these prices give."""
-        cost = prices.cost(self.models)
+    def priced(self, prices: Prices, calls: Sequence[ModelUsage] = ()) -> EpisodeScore:
+        """The score with the cost that these prices give; `calls` as in `Prices.cost`."""
+        cost = prices.cost(self.models, calls)
         metrics = {name: value for name, value in self.metrics.items() if name != "cost_usd"}
         if cost.usd is not None:
             metrics["cost_usd"] = cost.usd
@@ -188,7 +188,7 @@ class Scorer:
             models=claimed.models,
             temperature=claimed.temperature,
         )
-        return blank.priced(self._prices)
+        return blank.priced(self._prices, claimed.calls)
 
     def _replay(
         self, logged: LoggedEpisode, replies: list[Reply]
@@ -251,7 +251,7 @@ def score_log(
 
 
 def _measured(score: EpisodeScore, run: Replayed) -> EpisodeScore:
-    fault = first_fault(run)
+    fault = first_fault(run, score.end_reason)
     metrics = measure(run)
     return score._replace(
         valid=True,

@@ -19,6 +19,9 @@ POWER = 0.8
 
 RESAMPLES = 9_999
 
+_HUGE = 2.0**960
+"""Numbers beyond it are added up as smaller ones: the greatest float is just below 2**1024."""
+
 _BATCH = 2_000_000
 """Numbers that are drawn at once, so that many tasks take no more memory than few."""
 
@@ -50,7 +53,8 @@ class Spread(NamedTuple):
         n: How many; 0: everything below is None.
         mean: Their mean.
         median: Their median.
-        deviation: Their sample standard deviation; None for a single one.
+        deviation: Their sample standard deviation; None for a single one, and where it is beyond
+            the greatest float.
         lowest: The smallest.
         highest: The greatest.
     """
@@ -100,9 +104,20 @@ def spread(values: Sequence[float]) -> Spread:
     """Describes finite numbers."""
     if not values:
         return Spread(0, None, None, None, None, None)
-    deviation = statistics.stdev(values) if len(values) > 1 else None
-    mean, median = statistics.fmean(values), statistics.median(values)
-    return Spread(len(values), mean, median, deviation, min(values), max(values))
+    lowest, highest = min(values), max(values)
+    scale = _HUGE if max(-lowest, highest) > _HUGE else 1  # a power of two rounds nothing off
+    scaled = values if scale == 1 else [value / scale for value in values]
+    mean = min(max(statistics.fmean(scaled) * scale, lowest), highest)
+    lower, upper = statistics.median_low(values), statistics.median_high(values)
+    deviation = statistics.stdev(scaled) * scale if len(values) > 1 else math.inf
+    return Spread(
+        n=len(values),
+        mean=mean,
+        median=lower if lower == upper else lower / 2 + upper / 2,
+        deviation=deviation if math.isfinite(deviation) else None,
+        lowest=lowest,
+        highest=highest,
+    )
 
 
 def pass_at(k: int, successes: int, n: int) -> float | None:

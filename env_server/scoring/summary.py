@@ -7,13 +7,14 @@ said in `rows`.
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from env_server.scoring import attempts
 from env_server.scoring.fingerprint import scorer_sha256
+from env_server.scoring.names import short_names
 from env_server.scoring.rows import Row, Theirs, row
 from env_server.scoring.score import EpisodeScore
 from railgym._version import __version__
@@ -33,7 +34,7 @@ NO_LEVEL = "none"
 
 
 class Group(NamedTuple):
-    """One agent in one environment.
+    """One agent in one environment; for a headline, in all of them.
 
     Attributes:
         total: All levels together.
@@ -67,6 +68,30 @@ class Summary(NamedTuple):
         """The rows of all levels."""
         return [row for group in self.groups for row in group.levels]
 
+    @property
+    def headlines(self) -> list[Group]:
+        """Agents over all environments: of whom most succeeds first, then who costs less."""
+        members: dict[str, list[EpisodeScore]] = defaultdict(list)
+        for score in self.episodes:
+            members[score.agent].append(score)
+        replaced: dict[str, list[EpisodeScore]] = defaultdict(list)
+        for score in self.superseded:
+            replaced[score.agent].append(score)
+        groups = [_group(agent, "", scores, replaced[agent]) for agent, scores in members.items()]
+        return sorted(groups, key=_rank)
+
+    @property
+    def levels(self) -> list[str]:
+        """The levels of tasks, in order."""
+        return sorted({row.level for row in self.rows} - {"", NO_LEVEL})
+
+    @property
+    def names(self) -> dict[str, str]:
+        """A short name for every agent, see `names`."""
+        rows = [row for group in self.groups for row in (group.total, *group.levels)]
+        scores = [*self.episodes, *self.superseded]
+        return short_names([row.agent for row in rows] + [score.agent for score in scores])
+
     def to_json(self) -> dict[str, Any]:
         """The summary as a JSON object: what stands in scores.json."""
         return {
@@ -89,22 +114,13 @@ def summarise(scores: Iterable[EpisodeScore]) -> Summary:
     by_group: dict[tuple[str, str], list[EpisodeScore]] = defaultdict(list)
     for score in episodes:
         by_group[score.agent, score.env_id].append(score)
-    replaced = Counter((score.agent, score.env_id, score.level) for score in superseded)
-    groups = []
-    for (agent, env_id), members in sorted(by_group.items()):
-        levels = sorted({score.level for score in members})
-        rows = [
-            row(
-                agent,
-                env_id,
-                level or (NO_LEVEL if len(levels) > 1 else ""),
-                _of_level(members, level),
-                replaced[agent, env_id, level],
-            )
-            for level in levels
-        ]
-        total = row(agent, env_id, "", members, sum(r.superseded for r in rows))
-        groups.append(Group(total, rows))
+    replaced: dict[tuple[str, str], list[EpisodeScore]] = defaultdict(list)
+    for score in superseded:
+        replaced[score.agent, score.env_id].append(score)
+    groups = [
+        _group(agent, env_id, members, replaced[agent, env_id])
+        for (agent, env_id), members in sorted(by_group.items())
+    ]
     return Summary(groups, episodes, superseded)
 
 
@@ -135,6 +151,45 @@ def write_scores(summary: Summary, path: Path) -> None:
     """
     text = json.dumps(summary.to_json(), allow_nan=False, indent=1)
     path.write_text(text + "\n", encoding="ascii")
+
+
+def _group(
+    agent: str,
+    env_id: str,
+    members: Sequence[EpisodeScore],
+    superseded: Sequence[EpisodeScore],
+) -> Group:
+    """The rows of an agent.
+
+    Args:
+        agent: Whose they are.
+        env_id: Where; empty: anywhere.
+        members: The episodes.
+        superseded: Attempts that later ones replaced.
+    """
+    levels = sorted({score.level for score in members})
+    rows = [
+        row(
+            agent,
+            env_id,
+            level or (NO_LEVEL if len(levels) > 1 else ""),
+            _of_level(members, level),
+            _of_level(superseded, level),
+        )
+        for level in levels
+    ]
+    return Group(row(agent, env_id, "", members, superseded), rows)
+
+
+def _rank(group: Group) -> tuple[float, float, str]:
+    """Where an agent stands among the others."""
+    total = group.total
+    success, cost = total.success.mean, total.mean("cost_usd")
+    return (
+        1.0 if success is None else -success,
+        float("inf") if cost is None else cost,
+        total.agent,
+    )
 
 
 def _of_level(scores: Iterable[EpisodeScore], level: str) -> list[EpisodeScore]:

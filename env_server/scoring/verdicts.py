@@ -6,10 +6,13 @@ So a run can be judged again without a model, a key or a network, and with the s
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
+
+from pydantic import TypeAdapter
 
 from env_server.arguments import canonical_json
 from env_server.scoring.judge import Judge, JudgeFailed, Question, Verdict
@@ -17,6 +20,12 @@ from env_server.scoring.score import EpisodeScore
 
 THREADS = 8
 """Episodes that are judged at the same time, as far as the model's throttle lets them."""
+
+
+VERDICTS = "verdicts.jsonl"
+"""The file, beside the log that they are on."""
+
+_VERDICT = TypeAdapter(Verdict)
 
 
 class Opinions(NamedTuple):
@@ -28,6 +37,7 @@ class Opinions(NamedTuple):
         undecided: How many had no majority.
         unanimous: How many had equal votes.
         as_validators: How many of those that were decided came out as the validators have it.
+        differing: The episodes of the others.
     """
 
     answers: int
@@ -35,6 +45,23 @@ class Opinions(NamedTuple):
     undecided: int
     unanimous: int
     as_validators: int
+    differing: list[EpisodeScore]
+
+
+class Bench(NamedTuple):
+    """What one judge made of a run.
+
+    Attributes:
+        judge: Who.
+        said: Its verdicts, counted.
+        tokens: That they took.
+        differing: Verdicts that came out otherwise than the validators, with their episodes.
+    """
+
+    judge: str
+    said: Opinions
+    tokens: int
+    differing: list[tuple[EpisodeScore, Verdict]]
 
 
 class Book:
@@ -52,10 +79,15 @@ class Book:
         self._is_cut = bool(text) and not text.endswith("\n")
         for line in text.splitlines():
             try:
-                verdict = Verdict(**json.loads(line))
+                verdict = _VERDICT.validate_python(json.loads(line))
                 self._known[verdict.key] = verdict
-            except (ValueError, TypeError):
+            except ValueError:
                 continue
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """All verdicts, in the order in which they were given."""
+        return list(self._known.values())
 
     def find(self, key: str) -> Verdict | None:
         """A verdict by its key."""
@@ -126,12 +158,37 @@ def with_verdicts(
 
 def opinions(scores: Iterable[EpisodeScore]) -> Opinions:
     """Counts verdicts, and how they stand to the validators' own of the answer."""
-    judged = [score.metrics for score in scores if "judge/agreement" in score.metrics]
-    decided = [metrics for metrics in judged if "judge/same" in metrics]
+    judged = [score for score in scores if "judge/agreement" in score.metrics]
+    decided = [score for score in judged if "judge/same" in score.metrics]
+    differing = [s for s in decided if s.metrics["judge/same"] != s.metrics.get("answer")]
     return Opinions(
         answers=len(judged),
-        same=sum(metrics["judge/same"] == 1 for metrics in decided),
+        same=sum(score.metrics["judge/same"] == 1 for score in decided),
         undecided=len(judged) - len(decided),
-        unanimous=sum(metrics["judge/agreement"] == 1 for metrics in judged),
-        as_validators=sum(m["judge/same"] == m.get("answer") for m in decided),
+        unanimous=sum(score.metrics["judge/agreement"] == 1 for score in judged),
+        as_validators=len(decided) - len(differing),
+        differing=differing,
     )
+
+
+def benches(scores: Sequence[EpisodeScore], verdicts: Iterable[Verdict]) -> list[Bench]:
+    """What each judge made of these scores; one that judged none of them is left out."""
+    by_judge: dict[str, dict[str, Verdict]] = defaultdict(dict)
+    for verdict in verdicts:
+        by_judge[verdict.judge][verdict.episode_id] = verdict
+    found = []
+    for judge, given in by_judge.items():
+        judged = with_verdicts(map(_unjudged, scores), given.values())
+        said = opinions(judged)
+        ids = {score.episode_id for score in judged if "judge/agreement" in score.metrics}
+        tokens = sum(given[episode_id].tokens for episode_id in ids)
+        differing = [(score, given[score.episode_id]) for score in said.differing]
+        if ids:
+            found.append(Bench(judge, said, tokens, differing))
+    return found
+
+
+def _unjudged(score: EpisodeScore) -> EpisodeScore:
+    """The score without what a judge said of it."""
+    metrics = {n: value for n, value in score.metrics.items() if not n.startswith("judge/")}
+    return score._replace(metrics=metrics)

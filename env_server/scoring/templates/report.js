@@ -3,7 +3,7 @@
 // page as text nodes: nothing from a log is ever read as HTML, and nothing is loaded.
 (() => {
   const PAGE = 50;
-  const LONG = ["agent", "task", "detail"];
+  const CLASSES = { task: "text", detail: "text", agent: "name", environment: "name" };
   const FILTERS = ["agent", "environment", "level", "result", "first fault"];
   const $ = (id) => document.getElementById(id);
 
@@ -31,6 +31,12 @@
     Number.isFinite(value)
       ? value.toLocaleString("en", { maximumFractionDigits: Math.abs(value) < 1 ? 6 : 2 })
       : "";
+
+  // Of a session's 32 digits the first are enough to tell rows apart; the number after the dot stays.
+  const shortId = (id) => id.replace(/^([0-9a-f]{8})[0-9a-f]{24}(\.\d+)$/, "$1…$2");
+
+  // Text that a narrow column breaks behind its signs, before it breaks within a word.
+  const breakable = (text) => visible(text).split(/(?<=[/:?&=_])/).flatMap((part) => [part, make("wbr", "")]);
 
   const tone = (result) =>
     result === "success" ? "good" : result === "failure" || result.startsWith("not valid") ? "bad" : "";
@@ -124,6 +130,7 @@
   function episodeNode(row, { score, trace }) {
     const node = make("div", "episode");
     node.append(facts([
+      ["episode", row.episode],
       ["result", make("span", tone(row.result), row.result)],
       ["verdict", verdictNode(score.verdict)],
       ["end", row.end],
@@ -182,12 +189,18 @@
       const line = make("tr", "");
       for (const { name, kind } of used) {
         const value = row[name];
-        const cell = make("td", kind === "number" ? "n" : LONG.includes(name) ? "text" : "name");
+        const cell = make("td", kind === "number" ? "n" : CLASSES[name] || "short");
         if (name === "episode") {
-          const button = make("button", "", value || "(none)");
+          const button = make("button", "", shortId(value) || "(none)");
+          button.title = visible(value);
           button.setAttribute("aria-expanded", "false");
           button.addEventListener("click", () => open(button, line, row));
           cell.append(button);
+        } else if (name === "agent") {
+          cell.append(...breakable(index.names[value] || value));
+          cell.title = visible(value);
+        } else if (name === "task") {
+          cell.append(...breakable(value));
         } else if (name === "result") {
           cell.append(make("span", tone(value), value));
         } else {
@@ -236,7 +249,10 @@
       select.id = `filter-${name}`;
       select.setAttribute("aria-label", name);
       const values = [...new Set(rows.map((row) => row[name]))].sort();
-      for (const value of values) select.append(new Option(visible(value) || "(none)", `=${value}`));
+      for (const value of values) {
+        const shown = (name === "agent" && index.names[value]) || value;
+        select.append(new Option(visible(shown) || "(none)", `=${value}`));
+      }
       select.hidden = values.length < 2;
       select.addEventListener("change", refresh);
       $("filters").append(select);
