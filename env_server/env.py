@@ -190,7 +190,7 @@ class ToolEnv(gymnasium.Env[str, ToolAction]):
         try:
             result = call.tool.method(self, **call.arguments)
         except ToolError as e:
-            return fault(e.code, str(e), info)
+            return fault(e.code, e.told(call.tool.name), info)
         reward, terminated = self._outcome(answered=False)
         return Transition(observation_text({"result": result}), reward, terminated, False, info)
 

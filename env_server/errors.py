@@ -157,6 +157,14 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
     return close or known[:3]
 
 
+def nearest_in_folder(name: str, known: Iterable[str]) -> list[str]:
+    """As `nearest`, of names like paths: those in the folder of the wrong one, if there are any."""
+    folder, slash, _ = name.partition("/")
+    known = list(known)
+    beside = [other for other in known if slash and other.startswith(f"{folder}/")]
+    return nearest(name, beside or known)
+
+
 def shown(text: str, limit: int = 80) -> str:
     """A text as an error message shows it: quoted, escaped, and cut to `limit` characters."""
     return repr(text) if len(text) <= limit else f"{text[:limit]!r}… ({len(text):,} characters)"

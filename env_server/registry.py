@@ -17,7 +17,7 @@ import gymnasium
 from env_server.env import StatefulEnv, Tool, ToolEnv
 from env_server.envs import ENVS
 from env_server.envs.hosted import Hosted
-from env_server.errors import BadRequest, UnknownEnv, UnknownTask, nearest, shown
+from env_server.errors import BadRequest, UnknownEnv, UnknownTask, nearest, nearest_in_folder, shown
 from env_server.tasks import Task, bundled_tasks
 from railgym._version import __version__
 
@@ -122,7 +122,7 @@ class Registry:
             UnknownTask: There is none of this id; the message names the nearest ones.
         """
         if task_id not in self.tasks:
-            close = nearest(task_id, self.tasks)
+            close = nearest_in_folder(task_id, self.tasks)
             raise UnknownTask(
                 f"no task {shown(task_id)}; nearest: {', '.join(close)}",
                 task_id=task_id[:200],

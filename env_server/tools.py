@@ -41,9 +41,21 @@ class AgentFault(Exception):
 class ToolError(AgentFault):
     """A tool cannot do what the call asks for. Raised by tools, before they change anything."""
 
-    def __init__(self, message: str) -> None:
-        """Keeps the message for the agent."""
+    def __init__(self, message: str, name: str = "") -> None:
+        """Keeps the message for the agent.
+
+        Args:
+            message: For the agent.
+            name: The tool's own name, where the message has it as a word.
+        """
         super().__init__("tool_error", message)
+        self._name = name
+
+    def told(self, shown: str) -> str:
+        """The message, with the name under which the tool is shown instead of its own."""
+        if shown == self._name or not self._name:
+            return str(self)
+        return re.sub(rf"\b{re.escape(self._name)}\b", shown, str(self))
 
 
 class Call(NamedTuple):

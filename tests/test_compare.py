@@ -179,9 +179,36 @@ def test_two_agents_of_one_run(tmp_path):
     assert "0.070" in run(folder)
     assert run(folder) == run(folder, folder, "--agent-a", "a", "--agent-b", "b")
     assert "-0.30" in run(folder / "scores.json", "--agent-a", "b", "--agent-b", "a")
-    assert "expected two runs or two agents" in run(
-        folder, "--agent-a", "a", "--agent-b", "a", code=Exit.WRONG_INPUT
-    )
+    linked = tmp_path / "linked"
+    linked.symlink_to(folder)
+    for other in (folder, folder / "scores.json", linked):
+        assert "expected two runs or two agents" in run(
+            folder, other, "--agent-a", "a", "--agent-b", "a", code=Exit.WRONG_INPUT
+        )
+        assert "0.070" in run(folder, other)
+
+
+def test_where_interval_and_test_disagree_a_line_says_which_decides(tmp_path):
+    assert compare(*sides([*[ONLY_B] * 6, *[BOTH] * 9, *[NONE] * 5])).notes == []
+    assert compare(*sides([BOTH] * 6)).notes == []
+    a, b = sides([*[ONLY_A] * 5, BOTH])
+    found = compare(a, b)
+    assert (found.pooled.high < 0, found.pooled.p_value) == (True, 0.0625)
+    [note] = found.notes
+    assert note.startswith("interval and p disagree on railgym/Typewriter-v1 L1, all: p decides")
+    one, other = write(tmp_path / "one", *a), write(tmp_path / "other", *b)
+    assert note in run(one, other)
+    assert json.loads(run(one, other, "--json"))["notes"] == [note]
+
+
+def test_the_reverse_is_told_too():
+    often = [scored(f"t{i}", i != 0, "a", trial=str(k)) for i in range(9) for k in range(9)]
+    less = [
+        scored(f"t{i}", k > 0 if i else True, "b", trial=str(k)) for i in range(9) for k in range(9)
+    ]
+    found = compare(often, less)
+    assert (found.pooled.low < 0 < found.pooled.high, found.pooled.p_value) == (True, 0.0390625)
+    assert len(found.notes) == 1
 
 
 def test_an_agent_that_is_not_told_or_not_there_is_refused_with_the_names(tmp_path):
@@ -249,3 +276,29 @@ def test_the_tables_fit_a_hundred_columns_and_take_text_as_text():
     assert "[red]" in plain.replace("\n", "")
     assert "1e-05" in plain
     assert not any("\x1b" in line for line in differences(found))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("metrics", {"steps": "four"}, "metrics.steps = 'four': input should be a valid number"),
+        ("success", 1, "success = 1: input should be a valid boolean"),
+        ("labels", ["a"], "labels = ['a']: input should be a valid dictionary"),
+        ("reward", float("inf"), "reward = inf: input should be a finite number"),
+    ],
+)
+def test_scores_that_were_edited_into_other_types_are_refused_by_their_field(
+    tmp_path, field, value, says
+):
+    a, b = sides([BOTH])
+    one, other = write(tmp_path / "one", *a), write(tmp_path / "other", *b)
+    content = json.loads((other / "scores.json").read_text())
+    content["episodes"][0][field] = value
+    (other / "scores.json").write_text(json.dumps(content))
+    assert says in run(one, other, code=Exit.WRONG_INPUT)
+
+
+def test_where_there_are_no_scores_it_is_said_what_makes_them(tmp_path):
+    said = run(tmp_path, tmp_path / "other.json", code=Exit.WRONG_INPUT)
+    assert "No such file" in said
+    assert f"`railgym score {tmp_path} -o {tmp_path}/scores.json` makes one" in said

@@ -108,6 +108,24 @@ def test_an_attempt_that_a_later_one_superseded_is_not_exported(tmp_path):
     assert [e.score.episode_id for e in scored(tmp_path, REGISTRY, "all")] == [second]
 
 
+def test_of_a_runs_folder_what_was_asked_for_last_is_exported_as_it_is_scored(tmp_path):
+    labels = [{"agent": a, "run": "r", "trial": "1", "key": a} for a in ("before", "now")]
+    plays = [Play(task_of_ours(), letters("dog"), label) for label in labels]
+    first, last = write_log(tmp_path / "log", plays, Registry())
+    (tmp_path / "config.json").write_text('{"keys": ["now"]}')
+    found = {}
+    for name, path in (("run", tmp_path), ("log", tmp_path / "log")):
+        rows = CliRunner().invoke(app, ["log", "export", str(path), "--format", "chat"])
+        scores = CliRunner().invoke(app, ["score", str(path), "--json"])
+        found[name] = [json.loads(line)["episode_id"] for line in rows.stdout.splitlines()]
+        assert found[name] == [e["episode_id"] for e in json.loads(scores.stdout)["episodes"]]
+    assert found == {"run": [last], "log": [first, last]}
+
+
+def task_of_ours():
+    return Registry().task("typewriter/reference/dog")
+
+
 # -------------------------------------------------------------------- Chat
 
 
@@ -116,8 +134,9 @@ def test_every_chat_row_is_one_that_the_openai_sdk_takes(episodes):
     said = TypeAdapter(list[chat.ChatCompletionMessageParam])
     tools = TypeAdapter(list[chat.ChatCompletionFunctionToolParam])
     for episode in episodes.values():
-        line = json.loads(json.dumps(row(episode.trace)))
-        assert set(line) == {"messages", "tools"}
+        line = json.loads(json.dumps(row(episode)))
+        assert set(line) == {"episode_id", "task_id", "agent", "messages", "tools"}
+        assert (line["task_id"], line["agent"]) == (DOG.task_id, episode.score.agent)
         said.validate_python(line["messages"])
         tools.validate_python(line["tools"])
 
@@ -125,7 +144,7 @@ def test_every_chat_row_is_one_that_the_openai_sdk_takes(episodes):
 def test_every_call_of_a_chat_row_is_answered_in_the_next_messages(episodes):
     for episode in episodes.values():
         waiting = []
-        for message in row(episode.trace)["messages"]:
+        for message in row(episode)["messages"]:
             if message["role"] == "tool":
                 assert message["tool_call_id"] == waiting.pop(0)
             else:
@@ -135,7 +154,7 @@ def test_every_call_of_a_chat_row_is_answered_in_the_next_messages(episodes):
 
 
 def test_a_turn_is_one_message_with_its_calls_and_the_models_own_text(episodes):
-    messages = row(episodes["good"].trace)["messages"]
+    messages = row(episodes["good"])["messages"]
     assert [m["role"] for m in messages] == [
         *("system", "user", "assistant", "tool", "tool", "assistant", "tool", "assistant"),
     ]
@@ -143,16 +162,16 @@ def test_a_turn_is_one_message_with_its_calls_and_the_models_own_text(episodes):
     assert messages[1]["content"].startswith(DOG.instruction)
     calls = [call["function"] for call in messages[2]["tool_calls"]]
     assert calls == [{"name": "type_letter", "arguments": f'{{"letter": "{x}"}}'} for x in "do"]
-    odd = row(episodes["odd"].trace)["messages"]
+    odd = row(episodes["odd"])["messages"]
     written = [c["function"]["arguments"] for m in odd for c in m.get("tool_calls", [])]
     assert written == [LONE, BIG, BROKEN]
 
 
 def test_words_and_refusals_are_messages_without_calls(episodes):
-    words = row(episodes["words"].trace)["messages"]
+    words = row(episodes["words"])["messages"]
     assert [m["role"] for m in words] == ["user", *("assistant", "user") * 3, "assistant"]
     assert words[1]["content"] == SAYS
-    refuser = row(episodes["refuser"].trace)["messages"]
+    refuser = row(episodes["refuser"])["messages"]
     assert [m["content"] for m in refuser if m["role"] == "assistant"] == ["", "I will not."]
     assert refuser[-1]["role"] == "assistant"
 
@@ -264,6 +283,27 @@ def test_inspect_reads_our_logs_as_its_own(inspect_folder):
     assert LONE in broken.parse_error
 
 
+def test_two_agents_of_one_model_differ_in_inspects_list(tmp_path):
+    pytest.importorskip("inspect_ai", reason="the extra inspect is not installed")
+    from inspect_ai.log import list_eval_logs, read_eval_log
+
+    from env_server.export.inspect_log import write_logs
+
+    parameters = {"low": {"effort": "low"}, "high": {"effort": "high"}, "odd": {"effort": "\ud800"}}
+    plays = [
+        play(letters("dog"), agent, claims=[CLAIM, {**CLAIM, "parameters": given}])
+        for agent, given in parameters.items()
+    ]
+    write_log(tmp_path / "log", plays, REGISTRY)
+    write_logs(scored(tmp_path / "log", REGISTRY, "all"), tmp_path / "inspect")
+    found = {}
+    for header in list_eval_logs(str(tmp_path / "inspect")):
+        spec = read_eval_log(header, header_only=True).eval
+        assert spec.task_args == spec.task_args_passed
+        found[spec.task_args["agent"]] = spec.model_args
+    assert found == {**parameters, "odd": {}}
+
+
 def test_inspect_view_bundles_our_logs_and_its_viewer_opens_them(inspect_folder, tmp_path):
     command = Path(sys.executable).with_name("inspect")
     words = ["view", "bundle", "--log-dir", inspect_folder, "--output-dir", tmp_path / "bundle"]
@@ -315,6 +355,16 @@ def test_the_command_writes_chat_rows_of_successes_unless_told_otherwise(export,
     assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == 1
     more = export("--format", "chat", "--keep", "valid")
     assert len([line for line in more.stdout.splitlines() if line.startswith("{")]) == 5
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet", "chat", "atif", "inspect"])
+def test_the_command_makes_the_folder_that_it_writes_into(export, tmp_path, form):
+    if form == "inspect":
+        pytest.importorskip("inspect_ai", reason="the extra inspect is not installed")
+    target = tmp_path / "new" / "one" / "x"
+    result = export("--format", form, "-o", target)
+    assert result.exit_code == 0, result.output
+    assert target.is_dir() if form in ("atif", "inspect") else target.stat().st_size > 0
 
 
 @pytest.mark.parametrize("turn", [[1], {"a": 1}, None, 0, "1"])

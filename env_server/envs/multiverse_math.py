@@ -180,7 +180,7 @@ class MultiverseMath(ToolEnv):
             b: The number to divide by; not 0.
         """
         if b == 0:
-            raise ToolError("divide needs a divisor b other than 0")
+            raise ToolError("divide needs a divisor b other than 0", "divide")
         return _finite("divide", self.universe.divide * a / b)
 
     @tool
@@ -208,7 +208,8 @@ class MultiverseMath(ToolEnv):
         try:
             return _finite("power", math.pow(a, b + self.universe.power))
         except ValueError:
-            raise ToolError(f"power has no real value for a = {a!r}, b = {b!r}") from None
+            message = f"power has no real value for a = {a!r}, b = {b!r}"
+            raise ToolError(message, "power") from None
         except OverflowError:
             raise _too_large("power") from None
 
@@ -223,10 +224,10 @@ class MultiverseMath(ToolEnv):
             base: The base. A few bases have no logarithm here.
         """
         if a <= 0:
-            raise ToolError(f"log needs a greater than 0, got {a!r}")
+            raise ToolError(f"log needs a greater than 0, got {a!r}", "log")
         shifted = abs(base + self.universe.log)
         if shifted in (0, 1):
-            raise ToolError(f"log has no value for the base {base!r}")
+            raise ToolError(f"log has no value for the base {base!r}", "log")
         return _finite("log", math.log(a) / math.log(shifted))
 
     @tool
@@ -285,4 +286,4 @@ def _finite(name: str, result: float) -> float:
 
 
 def _too_large(name: str) -> ToolError:
-    return ToolError(f"the result of {name} is beyond ±1.8e308")
+    return ToolError(f"the result of {name} is beyond ±1.8e308", name)

@@ -1,7 +1,9 @@
 """Rows for fine-tuning: one JSON line for each episode, with its messages and its tools.
 
-This is what trainers and hosted fine-tuning take: `messages` and `tools` as in Chat Completions,
-and nothing else. Text is as it was, so that a row teaches what was really done.
+`messages` and `tools` are those of Chat Completions, which trainers and hosted fine-tuning take.
+`episode_id`, `task_id` and `agent` say whose row it is, to pick rows by; where a service refuses
+them, `jq -c '{messages, tools}'` leaves them out. Text is as it was, so that a row teaches what was
+really done.
 """
 
 from __future__ import annotations
@@ -12,12 +14,18 @@ from typing import Any, TextIO
 
 from env_server.export.conversation import is_conversation, messages, tools
 from env_server.export.selection import Scored
-from env_server.scoring.trace import Trace
 
 
-def row(trace: Trace) -> dict[str, Any]:
+def row(episode: Scored) -> dict[str, Any]:
     """The row of one episode, which must be a conversation."""
-    return {"messages": messages(trace), "tools": tools(trace)}
+    score, trace = episode
+    return {
+        "episode_id": trace.episode_id,
+        "task_id": trace.task_id or None,
+        "agent": score.agent or None,
+        "messages": messages(trace),
+        "tools": tools(trace),
+    }
 
 
 def write_rows(episodes: Iterable[Scored], out: TextIO) -> int:
@@ -25,6 +33,6 @@ def write_rows(episodes: Iterable[Scored], out: TextIO) -> int:
     lines = 0
     for episode in episodes:
         if is_conversation(episode.trace):
-            out.write(json.dumps(row(episode.trace), separators=(",", ":")) + "\n")
+            out.write(json.dumps(row(episode), separators=(",", ":")) + "\n")
             lines += 1
     return lines

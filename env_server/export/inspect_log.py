@@ -60,7 +60,7 @@ def write_logs(episodes: Iterable[Scored], folder: Path) -> list[Path]:
 
 
 def _log(agent: str, env_id: str, members: Sequence[Scored]) -> inspect_log.EvalLog:
-    from inspect_ai.log import EvalConfig, EvalDataset, EvalLog, EvalSpec, EvalStats
+    from inspect_ai.log import EvalLog, EvalStats
 
     samples = _samples(members)
     usage: dict[str, inspect_model.ModelUsage] = {}
@@ -69,26 +69,49 @@ def _log(agent: str, env_id: str, members: Sequence[Scored]) -> inspect_log.Eval
             usage[name] = usage[name] + used if name in usage else used
     started = _time(min(member.trace.start_time for member in members))
     ended = _time(max(_end(member) for member in members))
-    ids = sorted({str(sample.id) for sample in samples})
-    epochs = max(sample.epoch for sample in samples)
     return EvalLog(
         status="success",
-        eval=EvalSpec(
-            created=started,
-            task=env_id,
-            task_id=_slug(f"{env_id} {agent}"),
-            run_id=members[0].score.labels.get("run", ""),
-            eval_id=members[0].trace.episode_id,
-            dataset=EvalDataset(name=env_id, samples=len(ids), sample_ids=ids),
-            model=next(iter(usage), NO_MODEL),
-            config=EvalConfig(epochs=epochs),
-            solver=agent or None,
-            packages={"railgym": version("railgym")},
-        ),
+        eval=_spec(agent, env_id, members, samples),
         results=_results(members),
         stats=EvalStats(started_at=started, completed_at=ended, model_usage=usage),
         samples=samples,
     )
+
+
+def _spec(
+    agent: str,
+    env_id: str,
+    members: Sequence[Scored],
+    samples: Sequence[inspect_log.EvalSample],
+) -> inspect_log.EvalSpec:
+    """What was evaluated. Its list has a column for arguments: models may be the same."""
+    from inspect_ai.log import EvalConfig, EvalDataset, EvalSpec
+
+    ids = sorted({str(sample.id) for sample in samples})
+    arguments = {"agent": agent} if agent else {}
+    return EvalSpec(
+        created=_time(min(member.trace.start_time for member in members)),
+        task=env_id,
+        task_id=_slug(f"{env_id} {agent}"),
+        task_args=arguments,
+        task_args_passed=arguments,
+        run_id=members[0].score.labels.get("run", ""),
+        eval_id=members[0].trace.episode_id,
+        dataset=EvalDataset(name=env_id, samples=len(ids), sample_ids=ids),
+        model=next((name for sample in samples for name in sample.model_usage), NO_MODEL),
+        model_args=_parameters(members),
+        config=EvalConfig(epochs=max(sample.epoch for sample in samples)),
+        solver=agent or None,
+        packages={"railgym": version("railgym")},
+    )
+
+
+def _parameters(members: Sequence[Scored]) -> dict[str, Any]:
+    """The parameters of the model, as the first call that names some claims."""
+    claims = (claim for member in members for claim in member.trace.claims)
+    named = (found for claim in claims if isinstance(found := claim.get("parameters"), dict))
+    parameters, _ = _arguments(canonical_json(next(named, {})))
+    return parameters
 
 
 def _samples(members: Sequence[Scored]) -> list[inspect_log.EvalSample]:

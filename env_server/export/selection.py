@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -29,13 +29,24 @@ class Scored(NamedTuple):
     trace: Trace
 
 
-def scored(path: Path, registry: Registry, keep: Keep) -> Iterator[Scored]:
+def scored(
+    path: Path,
+    registry: Registry,
+    keep: Keep,
+    scores: Iterable[EpisodeScore] | None = None,
+) -> Iterator[Scored]:
     """Replays a log and picks episodes of it, in the order of the log.
+
+    Args:
+        path: The log.
+        registry: What it is replayed with.
+        keep: Which of the episodes that count.
+        scores: Of the log, those that count at all; None: every one, at the usual prices.
 
     Raises:
         NotALog: There is nothing at the path, or something else than a log.
     """
-    summary = summarise(score_log(path, registry))
+    summary = summarise(score_log(path, registry) if scores is None else scores)
     kept = {score.episode_id: score for score in summary.episodes if KEEPS[keep](score)}
     for logged in episodes(path):
         if logged.episode_id and logged.episode_id in kept:

@@ -17,6 +17,7 @@ from env_server.service.identity import AgentTokens
 from env_server.service.records import Opening
 from env_server.service.session import Session
 from env_server.service.sessions import Sessions
+from env_server.shaping import tools_for
 from env_server.tasks import Task
 from railgym.codec import end_reason_from_proto
 from railgym.spaces import AS_THEY_ARE, MAX_DISTRACTORS, ToolShaping
@@ -103,7 +104,7 @@ class Calls:
             session_id=session.session_id,
             lease_seconds=self._sessions.lease_seconds,
             env=await self.shown_info(opening),
-            task=None if opening.task is None else codec.task_info(opening.task),
+            task=shown_task(opening),
             agent_token=self._agents.token(session.session_id),
             endpoint=self._sessions.endpoint,
         )
@@ -126,6 +127,21 @@ class Calls:
             ) from e
         finally:
             host.end()
+
+
+def shown_task(opening: Opening) -> episode_pb2.TaskInfo | None:
+    """What a client may know of a session's task; it names tools as the session shows them.
+
+    Where the task allows few, distractors are among them: nothing tells them apart.
+    """
+    entry, task, shaping = opening.entry, opening.task, opening.shaping
+    if task is None:
+        return None
+    info = codec.task_info(task)
+    if task.allowed_tools and shaping != AS_THEY_ARE:
+        tools = tools_for(entry.env_class, tuple(task.allowed_tools), shaping)
+        info.allowed_tools[:] = [tool.name for tool in tools]
+    return info
 
 
 def reset_response(

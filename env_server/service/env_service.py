@@ -12,7 +12,7 @@ import grpc
 from env_server import codec
 from env_server.arguments import MAX_CHARACTERS, BadJson, BrokenJson, parse_object
 from env_server.errors import BadPage, shown
-from env_server.service.calls import Calls, bad_request, reset_response
+from env_server.service.calls import Calls, bad_request, reset_response, shown_task
 from env_server.service.identity import AgentTokens
 from env_server.service.rollout import Rollout
 from env_server.service.sessions import Sessions
@@ -175,11 +175,10 @@ class EnvService(EnvServiceServicer):
         """Tells where a session stands."""
         session = await self._sessions.find(request.session_id)
         player = session.player
-        entry, task = player.opening.entry, player.opening.task
         response = pb.GetSessionResponse(
             session_id=session.session_id,
-            env_id=entry.env_id,
-            task=None if task is None else codec.task_info(task),
+            env_id=player.opening.entry.env_id,
+            task=shown_task(player.opening),
             state=player.state,
             episode=player.number,
             lease_seconds=self._sessions.lease_seconds,

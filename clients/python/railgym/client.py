@@ -158,9 +158,7 @@ class Client:
             QuotaExceeded: The tenant of the token holds as many sessions as it may.
             ValueError: `arguments` is neither of the two, or a number of `tools` out of bounds.
         """
-        request = session_request(env_id, task_id, labels, arguments)
-        if tools != AS_THEY_ARE:
-            request.tool_shaping.CopyFrom(episode_pb2.ToolShaping(**tools._asdict()))
+        request = session_request(env_id, task_id, labels, arguments, tools)
         request.request_id = uuid.uuid4().hex
         reply = Route(self._connection).ask(lambda envs: envs.CreateSession, request)
         return Session(
@@ -266,12 +264,17 @@ class Client:
 
 
 def session_request(
-    env_id: str | None, task_id: str | None, labels: Mapping[str, str] | None, arguments: str
+    env_id: str | None,
+    task_id: str | None,
+    labels: Mapping[str, str] | None,
+    arguments: str,
+    tools: ToolShaping,
 ) -> pb.CreateSessionRequest:
     """Asks for a session; see `Client.session` for the arguments.
 
     Raises:
-        ValueError: `arguments` is neither "strict" nor "lenient".
+        ValueError: `arguments` is neither "strict" nor "lenient", or a number of `tools` out of
+            bounds.
     """
     if arguments not in RULES:
         raise ValueError(f"expected the rule 'strict' or 'lenient', got {arguments!r}")
@@ -280,4 +283,5 @@ def session_request(
         task_id=task_id or "",
         labels=labels or {},
         argument_rule=RULES[arguments],
+        tool_shaping=None if tools == AS_THEY_ARE else episode_pb2.ToolShaping(**tools._asdict()),
     )

@@ -21,6 +21,7 @@ from railgym.client import connect
 from railgym.credentials import Secret
 from railgym.errors import Unavailable
 from railgym.session import Session
+from railgym.spaces import AS_THEY_ARE, ToolShaping
 
 RENDER_MODES = ("rgb_array", "ansi")
 """What can travel. A server renders in the first of these that an environment has."""
@@ -58,6 +59,7 @@ class RailgymEnv(gymnasium.Env[Any, Any]):
         render_mode: str | None = None,
         labels: Mapping[str, str] | None = None,
         arguments: str = "strict",
+        tools: ToolShaping = AS_THEY_ARE,
         **connection: Any,
     ) -> None:
         """Opens nothing yet.
@@ -69,12 +71,14 @@ class RailgymEnv(gymnasium.Env[Any, Any]):
             render_mode: "ansi", "rgb_array" or None.
             labels: As `Client.session`.
             arguments: As `Client.session`.
+            tools: As `Client.session`.
             connection: As `railgym.connect`.
         """
         if connection.get("token") is not None:
             connection["token"] = Secret(connection["token"])
         self._client = connect(address, **connection)
-        self._open = partial(self._client.session, env_id, task_id, labels, arguments)
+        tools = ToolShaping(*tools)  # a spec that was JSON has a list
+        self._open = partial(self._client.session, env_id, task_id, labels, arguments, tools)
         self.render_mode = render_mode
         self.spec = EnvSpec(
             id=env_id,
@@ -88,6 +92,7 @@ class RailgymEnv(gymnasium.Env[Any, Any]):
                 "render_mode": render_mode,
                 "labels": labels,
                 "arguments": arguments,
+                "tools": tools,
                 **connection,
             },
         )

@@ -27,6 +27,7 @@ from railgym.errors import RailgymError
 from railgym.records import env_from_proto
 from railgym.rollout import RolloutStream
 from railgym.session import as_action
+from railgym.spaces import AS_THEY_ARE, ToolShaping
 from railgym.tensors import Array
 from railgym.v1 import env_service_pb2 as pb
 
@@ -73,6 +74,7 @@ class RailgymVectorEnv(VectorEnv[Any, Any, Array]):
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         labels: Mapping[str, str] | None = None,
         arguments: str = "strict",
+        tools: ToolShaping = AS_THEY_ARE,
         **connection: Any,
     ) -> None:
         """Opens a stream and a session for each environment.
@@ -85,14 +87,16 @@ class RailgymVectorEnv(VectorEnv[Any, Any, Array]):
             autoreset_mode: When the next episode begins by itself: one of Gymnasium's three.
             labels: As `Client.session`.
             arguments: As `Client.session`.
+            tools: As `Client.session`.
             connection: As `railgym.connect`.
 
         Raises:
             RailgymError: See `Client.session`.
-            ValueError: `autoreset_mode` is none of the three, or `arguments` none of the two.
+            ValueError: `autoreset_mode` is none of the three, `arguments` none of the two, or a
+                number of `tools` out of bounds.
         """
         mode = AutoresetMode(autoreset_mode)
-        session = session_request(env_id, task_id, labels, arguments)
+        session = session_request(env_id, task_id, labels, arguments, tools)
         opening = pb.RolloutOpen(session=session, autoreset_mode=MODES[mode])
         self.num_envs = num_envs
         self.metadata = {"autoreset_mode": mode, "render_modes": []}
