@@ -408,9 +408,23 @@ def test_what_may_pass_is_tried_again(client, registry, fault):
 def test_a_provider_that_is_not_there_is_tried_again(client):
     with FakeProvider(always(Say())) as provider:
         agent = agent_of(provider, attempts=2)
-    with pytest.raises(ModelFailed, match="APIConnectionError") as e:
+    told = f"APIConnectionError.*Connection refused at {provider.url}/v1/messages"
+    with pytest.raises(ModelFailed, match=told) as e:
         played(client, agent, None, DOG)
     assert [retry["status"] for retry in e.value.claim["retries"]] == [None]
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        (200, "expected an event stream from {url}/v1/messages, got text/html: <html>"),
+        (404, "status 404 at {url}/v1/messages: <html>"),
+    ],
+)
+def test_a_page_in_place_of_an_answer_is_told_with_its_address(client, status, told):
+    with FakeProvider(always(Html(status))) as provider, pytest.raises(ModelFailed) as e:
+        played(client, agent_of(provider, attempts=1), None, DOG)
+    assert told.format(url=provider.url) in str(e.value)
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])

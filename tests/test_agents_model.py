@@ -129,6 +129,8 @@ def test_values_are_json_where_they_are():
         ("anthropic:m?temperature", "key=value"),
         ("anthropic:m?seed=1&seed=2", "each key once"),
         ("anthropic:m?base_url=7", "text for base_url"),
+        ("chat:m?base_url=localhost:8000/v1", "for base_url, got 'localhost:8000/v1'"),
+        ("chat:m?base_url=http:///v1", "expected http:// or https:// and a host"),
         ("anthropic:m?prompt=/no/such/file", "the prompt cannot be read"),
         ("openai:m?api_key=sk-1", "OPENAI_API_KEY"),
     ],

@@ -304,6 +304,29 @@ def test_without_a_key_the_run_stops(client: Client, monkeypatch: pytest.MonkeyP
             played(client, models.find(spec), MATHS, None)
 
 
+def test_a_page_in_place_of_an_answer_is_told_with_its_address(client: Client, spec: str):
+    for status in 200, 404:
+        error, _ = ask_in_vain(client, spec, Html(status))
+        assert "<html><head><title>" in str(error)
+        if status == 404 or "stream=false" not in spec:
+            assert "http://127.0.0.1:" in str(error)
+        if status == 200 and "stream=false" not in spec:
+            assert "expected an event stream from http" in str(error)
+            assert "got text/html: <html>" in str(error)
+
+
+def test_a_provider_that_is_not_there_is_told_with_its_address_and_no_secret(client: Client):
+    with FakeProvider(in_turn(DONE)) as provider:
+        url = provider.url.replace("http://", "http://me:secret@")
+    for name in ("openai", "chat", "json"):
+        asked = models.find(f"{name}:m?base_url={url}/v1")
+        with pytest.raises(asked.provider.errors) as caught:
+            asked.provider.begin("", "", []).ask()
+        message = asked.provider.failure(caught.value).message
+        assert f"Connection refused at {provider.url}/v1/" in message
+        assert "secret" not in message
+
+
 WHOLE = Say("I add and negate.", [ADD, ("negate", '{"a": 5}')])
 BREAKS = [
     Overloaded(WHOLE),

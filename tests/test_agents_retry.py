@@ -119,6 +119,28 @@ def test_waiting_has_a_budget():
     assert asked.result.status == 429
 
 
+def test_whoever_is_told_to_wait_beyond_the_budget_says_so():
+    asked = ask(failed(429, retry_after=3_600))
+    budget = "and 600 s are left of the 600 s that a call may wait"
+    assert asked[0].result.message.endswith(f"(asked to wait 3600 s, {budget})")
+    refused = ask(failed(400, retry_after=3_600))
+    assert "asked to wait" not in refused[0].result.message
+
+
+def test_while_a_call_waits_the_throttle_tells_of_its_trouble():
+    throttle, clock = Throttle(), Clock()
+    model, told = Model(clock, failed(500), failed(503)), []
+
+    def sleep(seconds):
+        told.append(throttle.trouble)
+        clock.sleep(seconds)
+
+    RetryPolicy(clock=clock, sleep=sleep, draw=lambda: 0.0).ask(model, model, throttle)
+    message = failed(500).message
+    assert told == [f"{message}, attempt {n} of {MAX_ATTEMPTS}" for n in (1, 2)]
+    assert throttle.trouble == ""
+
+
 def test_a_wait_beyond_the_budget_is_not_begun():
     _, model, clock = ask(failed(429, retry_after=MAX_SECONDS + 1))
     assert (model.asked, clock.waits) == (1, [])

@@ -211,6 +211,10 @@ def test_the_nearest_names_are_offered():
     assert "railgym/Typewriter-v1" in invoke("envs", "railgym/Typewrter").stderr
     assert DOG in invoke("tasks", "show", "typewriter/reference/dgo").stderr
     assert "CartPole-v1" in invoke("run", "--env", "CartPol-v1").stderr
+    for command in (("run", "--task"), ("tasks", "show")):
+        offered = invoke(*command, "orders/nope").stderr.partition("nearest: ")[2]
+        assert len(names := offered.strip().split(", ")) == 3
+        assert all(name.startswith("orders/") for name in names)
 
 
 def test_a_bad_task_file_keeps_the_server_from_starting(tmp_path):
@@ -362,7 +366,8 @@ def test_a_users_own_agent_and_environment_and_one_that_fails(tmp_path):
     done = execute(
         "run", *agents, "--env", "mine:Counter", "--name", "a", cwd=tmp_path, code=Exit.BAD
     )
-    assert "mine:broken at mine:Counter, try 1: RuntimeError: no model" in done.stderr
+    told = "mine:broken at mine:Counter, try 1: agent_error: RuntimeError: no model, at "
+    assert told + f"{tmp_path / 'mine.py'}:" in done.stderr
     assert "Traceback" not in done.stderr
     by_agent = {e["labels"]["agent"]: e for e in scores_of(tmp_path / "runs" / "a")}
     assert set(by_agent) == {"mine:adder", "mine:broken"}

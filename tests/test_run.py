@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playing import Play, letters, write_log
 from providers import FakeProvider, gold
 from rich.console import Console
 from typer.testing import CliRunner
@@ -30,7 +31,7 @@ from env_server.cli.connection import connected, own_server
 from env_server.cli.exits import Exit, Failure
 from env_server.cli.folder import Folder
 from env_server.cli.keys import Keys, identity
-from env_server.cli.live import Drawn, Lines, summary_line
+from env_server.cli.live import Drawn, plain_lines, summary_line, usage
 from env_server.cli.reuse import earlier_in
 from env_server.cli.spending import Spending
 from env_server.cli.tally import Tally
@@ -425,7 +426,8 @@ def test_a_trial_that_could_not_be_played_is_told_and_played_the_next_time(remot
     (line,) = failures(first["folder"])
     assert (line["agent"], line["trial"], line["retries"]) == ("test_run:claiming", 1, RETRIES)
     assert line["task_id"] in (DOG, A)
-    assert line["error"] == "ModelFailed: no answer in time"
+    assert (line["kind"], line["error"]) == ("api_error", "ModelFailed: no answer in time")
+    assert line["at"] is line["traceback"] is None
     assert first["failed_trials"] == 1
     invalid = [e for e in scores(first["folder"])["episodes"] if not e["valid"]]
     assert [e["invalid_reason"] for e in invalid] == ["api_error"]
@@ -450,7 +452,30 @@ def test_an_agent_that_raises_costs_its_trial_alone(remote, error):
     assert (found["failed_trials"], found["left_trials"]) == (1, 0)
     (line,) = failures(found["folder"])
     assert line["error"] == f"{type(error).__name__}: {error}"
-    assert found["wrong"] == [f"test_run:claiming at {DOG}, try 1: {line['error']}"]
+    assert line["kind"] == "agent_error"
+    raised = Path(__file__).read_text().splitlines().index("                raise failing") + 1
+    assert line["at"] == f"{__file__}:{raised}"
+    assert line["traceback"].startswith("Traceback")
+    assert "raise failing" in line["traceback"]
+    told = f"agent_error: {line['error']}, at {line['at']}"
+    assert found["wrong"] == [f"test_run:claiming at {DOG}, try 1: {told}"]
+    (crashed,) = [e for e in scores(found["folder"])["episodes"] if not e["valid"]]
+    assert crashed["success"] is None, "expected a crash never to count as a failure of a model"
+
+
+def test_an_error_that_many_trials_share_is_told_once(remote):
+    error = {"status": 401, "type": "authentication_error", "message": "no such key"}
+    claiming.error = RunStopped("401 no such key", CLAIM | {"error": error})
+    claiming.fails_at = (1, 2, 3)
+    claiming.seconds = 0.5  # all of them have begun by then
+    args = (*remote, "--agent", "test_run:claiming", "--task", DOG, "--repeats", 3)
+    result = invoke(*args)
+    assert result.exit_code == Exit.STOPPED
+    assert result.stderr.count("RunStopped: 401 no such key") == 1
+    assert f"at {DOG}, try " in result.stderr
+    assert " and 2 more: " in result.stderr
+    assert "The run was stopped. Not played: 3 trials\n" in result.stderr
+    assert "n/a" not in result.stdout, "expected no table where nothing is valid"
 
 
 def test_a_provider_that_refuses_stops_the_run_and_what_was_played_is_kept(remote):
@@ -523,6 +548,24 @@ def test_a_name_that_is_no_label_is_refused(tmp_path):
     assert "at most 256 bytes, got 305" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"), [("openia:gpt-5", "openai:gpt-5"), ("chta:m", "chat:m")]
+)
+def test_a_provider_that_is_written_wrongly_is_guessed(name, meant, tmp_path):
+    result = invoke("--agent", name, "--task", DOG, "--out", tmp_path)
+    assert result.exit_code == Exit.WRONG_INPUT
+    assert f"did you mean {meant}?" in result.stderr
+
+
+def test_a_base_url_without_a_scheme_is_refused_before_anything_is_played(tmp_path):
+    result = invoke(
+        "--agent", "chat:m?base_url=localhost:8000/v1", "--task", DOG, "--out", tmp_path
+    )
+    assert result.exit_code == Exit.WRONG_INPUT
+    assert "expected http:// or https:// and a host for base_url" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_on_a_server_of_the_users_the_cost_so_far_is_that_of_its_scores(remote):
     args = (*remote, "--agent", "test_run:claiming", "--task", DOG, "--budget-usd", CALL_USD)
     result_of(*args)
@@ -538,8 +581,72 @@ def test_a_model_without_a_price_costs_something_unknown(remote):
     args = (*remote, "--agent", "test_run:claiming", "--task", DOG, "--budget-usd", 0.01)
     for _ in range(2):  # played now, and known from before
         found = result_of(*args)
-        assert (found["unpriced_calls"], found["claimed"]["usd"]) == (1, 0)
-        assert any("unknown price" in line for line in found["wrong"])
+        assert (found["unpriced_calls"], found["claimed"]["usd"]) == (1, None)
+        assert any("unknown cost" in line for line in found["wrong"])
+        gap = "Cost unknown: no price for anthropic/nobody-knows-it"
+        assert found["price_remarks"] == [gap]
+    shown = invoke(*args)
+    assert gap in shown.stdout
+    assert "1 call, 1,100 tokens, 1 call of unknown cost" in shown.stdout
+    assert "$0" not in shown.stdout + shown.stderr.replace("$0.01", "")
+
+
+def test_calls_that_used_nothing_have_no_cost_and_lack_no_price(registry):
+    tally, trial = Tally(Spending(prices_with())), dog_trial(registry)
+    failed = CLAIM | {"usage": None, "error": {"status": 401}}
+    for model in ("claude-fable-5", "nobody-knows-it"):
+        tally.claimed(trial, failed | {"model": model})
+    assert usage(tally) == "2 calls, 0 tokens"
+    tally.claimed(trial, CLAIM | {"model": "nobody-knows-it"})
+    assert usage(tally) == "3 calls, 1,100 tokens, 1 call of unknown cost"
+    tally.claimed(trial, CLAIM)
+    assert usage(tally) == "4 calls, 2,200 tokens, $0.0150 and 1 call of unknown cost"
+
+
+def test_a_run_keeps_its_price_tables_for_whoever_scores_it_again(remote, tmp_path):
+    own = tmp_path / "own.toml"
+    price = '{ provider = "*", model = "claude-*", input = 1_000, output = 0 }'
+    idle = '{ provider = "openai", model = "gpt-5.4", input = 1, output = 1 }'
+    own.write_text(f'name = "ours"\ndate = 2026-12-01\nsource = ""\nprice = [{price}, {idle}]\n')
+    (tmp_path / "idle.toml").write_text(own.read_text().replace(f"{price}, ", ""))
+    tables = ("--prices", own, "--prices", tmp_path / "idle.toml")
+    args = ("--agent", "test_run:claiming", "--task", DOG, "--out", tmp_path, "--name", "a")
+    found = result_of(*args, *tables)
+    remark = "Price table ours 2026-12-01: no price in it is of a model that played"
+    assert found["price_remarks"] == [remark]
+    own.unlink()
+    for path in (tmp_path / "a", tmp_path / "a" / "log"):
+        again = CliRunner().invoke(app, ["score", str(path), "-o", str(tmp_path / "again.json")])
+        assert again.exit_code == Exit.OK, again.output
+        (episode,) = json.loads((tmp_path / "again.json").read_text())["episodes"]
+        assert (episode["metrics"]["cost_usd"], episode["price_source"]) == (1, "ours 2026-12-01")
+        assert remark in again.stderr
+
+
+def test_a_cost_by_call_stands_for_the_estimate_of_a_dry_run_too(registry, tmp_path):
+    folder = Folder(tmp_path, "a")
+    claims = [
+        CLAIM | {"model": "claude-haiku-5-5", "turn": turn, "usage": {"input": count, "output": 0}}
+        for turn, count in ((1, 10), (2, 200_000))
+    ]
+    play = Play(registry.tasks[DOG], letters("dog"), {"agent": "a"}, claims=claims)
+    write_log(folder.log, [play], registry)
+    prices, out = prices_with(), folder.path / "scores.json"
+    CliRunner().invoke(app, ["score", str(folder.path), "-o", str(out)])
+    earlier = earlier_in(folder, registry, prices, Spending(prices))
+    (score,) = earlier.scores
+    assert earlier.kept == {score.episode_id}
+    assert score.metrics["cost_usd"] == pytest.approx((10 * 0.1 + 200_000 * 0.5) / 1e6)
+
+
+def test_a_report_without_scores_says_what_makes_them(tmp_path):
+    folder = result_of("--agent", "idle", "--task", DOG, "--out", tmp_path)["folder"]
+    (Path(folder) / "scores.json").unlink()
+    report = CliRunner().invoke(app, ["report", folder])
+    assert report.exit_code == Exit.WRONG_INPUT
+    assert f"railgym score {folder} -o {folder}/scores.json makes one" in report.stderr
+    CliRunner().invoke(app, ["score", folder, "-o", f"{folder}/scores.json"])
+    assert CliRunner().invoke(app, ["report", folder]).exit_code == Exit.OK
 
 
 # Dry runs
@@ -671,7 +778,7 @@ def test_fail_under_looks_at_each_agent_over_its_valid_trials(remote):
     args = (*remote, "--name", "a", "--task", DOG, "--agent", "oracle")
     assert result_of(*args, "--fail-under", 1)["wrong"] == []
     mixed = result_of(*args, "--agent", "idle", "--fail-under", 0.5, code=Exit.BAD)
-    assert mixed["wrong"] == ["idle: success 0.000 over 1 valid trials is under 0.5"]
+    assert mixed["wrong"] == ["idle: success 0.000 over 1 valid trial is under 0.5"]
     assert result_of(*args, "--agent", "idle", "--fail-under", 0)["wrong"] == []
     claiming.error, claiming.fails_at = ModelFailed("gone"), (1,)
     none = result_of(*args, "--agent", "test_run:claiming", "--fail-under", 0.1, code=Exit.BAD)
@@ -740,22 +847,30 @@ def test_a_line_says_how_far_a_run_has_come(registry):
         "success 1/2 = 0.50 [0.09, 0.91]",
         "faults 1",
         "could not be played 1",
-        "1 calls, 1,100 tokens, $0.0150",
-        "waited 2 s",
+        "1 call, 1,100 tokens, $0.0150",
+        "2 s of waiting for throttle and provider",
         "left",
     ):
         assert part in line
 
 
-def test_plain_lines_come_now_and_then(registry, capsys):
-    Lines(busy_tally(registry)).update()
-    assert capsys.readouterr().err == ""
-    Lines(busy_tally(registry), line_seconds=0).update()
-    assert "played 2 of 4" in capsys.readouterr().err
+def test_plain_lines_come_now_and_then_also_while_no_trial_ends(registry, capsys):
+    throttle = Throttle()
+    throttle.trouble = "Connection refused at http://nobody, attempt 4 of 10"
+    with plain_lines(busy_tally(registry), {"chat:m": throttle}):
+        assert capsys.readouterr().err == ""
+    with plain_lines(busy_tally(registry), {"chat:m": throttle}, line_seconds=0.05):
+        time.sleep(0.5)
+    told = capsys.readouterr().err
+    assert told.count("played 2 of 4") > 1
+    assert "chat:m waits: Connection refused at http://nobody, attempt 4 of 10\n" in told
 
 
 def test_the_live_view_shows_environments_models_and_waiting(registry):
-    drawn = Drawn(busy_tally(registry), {"anthropic:m": Throttle()}, "railgym run a")
+    single = Throttle(maximum=1)
+    single.trouble = "overloaded, attempt 2 of 10"
+    throttles = {"anthropic:m": Throttle(), "chat:m": single}
+    drawn = Drawn(busy_tally(registry), throttles, "railgym run a")
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(drawn)
     text = console.export_text()
@@ -765,6 +880,8 @@ def test_the_live_view_shows_environments_models_and_waiting(registry):
         "2/4 (1 from before)",
         "1/2 = 0.50 [0.09, 0.91]",
         "anthropic:m: at most 3 calls at once, 0 waiting",
+        "chat:m: at most 1 call at once, 0 waiting",
+        "chat:m waits: overloaded, attempt 2 of 10",
         "$0.0150",
         "left",
     ):
@@ -812,7 +929,11 @@ def test_a_session_outlives_a_model_that_takes_longer_than_its_lease(serve, tmp_
 # Ctrl-C
 
 
-def test_ctrl_c_keeps_what_was_played_and_the_same_command_goes_on(tmp_path):
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, Exit.INTERRUPTED), (signal.SIGTERM, 128 + signal.SIGTERM)],
+)
+def test_a_signal_is_answered_at_once_and_the_same_command_goes_on(number, code, tmp_path):
     args = ("--agent", "random", "--env", "TypewriterKeys-v1", "--repeats", "4")
     args += ("--out", str(tmp_path), "--name", "a")
     process = subprocess.Popen(
@@ -826,9 +947,10 @@ def test_ctrl_c_keeps_what_was_played_and_the_same_command_goes_on(tmp_path):
     while not (log.is_dir() and sum(file.stat().st_size for file in log.iterdir()) > 20_000):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, stderr = process.communicate(timeout=60)
-    assert process.returncode == Exit.INTERRUPTED
+    assert process.returncode == code
+    assert stderr.count("Stopping; Ctrl-C again to end at once.\n") == 1
     assert "the same command goes on" in stderr
     assert "Traceback" not in stderr
     found = result_of(*args)

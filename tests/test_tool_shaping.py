@@ -5,6 +5,7 @@ import re
 
 import pytest
 import raw
+from gymnasium.envs.registration import EnvSpec
 from typer.testing import CliRunner
 
 import railgym
@@ -28,6 +29,7 @@ from railgym.v1 import env_service_pb2 as pb
 
 REGISTRY = Registry()
 TOOL_IDS = sorted(env_id for env_id, entry in REGISTRY.envs.items() if not entry.is_plain)
+MATH = "railgym/MultiverseMath-v1"
 ORDERS = "railgym/Orders-v1"
 NOTES = "envs_for_tests:Notes"
 BOTH = ToolShaping(6, renamed=True, seed=3)
@@ -188,6 +190,41 @@ def test_what_goes_wrong_is_told_with_shown_names():
     assert messages[2].startswith(f"{shown('get_user_name')} has no argument 'user'")
 
 
+IMPOSSIBLE = [
+    ("multiply", {"a": 1e308, "b": 1e308}),
+    ("add", {"a": 1e308, "b": 1e308}),
+    ("subtract", {"a": 1e308, "b": -1e308}),
+    ("divide", {"a": 1, "b": 0}),
+    ("divide", {"a": 1e308, "b": 1e-308}),
+    ("power", {"a": -2, "b": 0.5}),
+    ("power", {"a": 10, "b": 400}),
+    ("log", {"a": 0, "base": 2}),
+    ("log", {"a": 1, "base": -1.5}),
+    ("negate", {"a": 1.79e308}),
+    ("sin", {"radians": 1.79e308}),
+    ("cos", {"radians": 1.79e308}),
+]
+"""Calls of every operator that a universe with great coefficients refuses."""
+
+
+@pytest.mark.parametrize(("name", "arguments"), IMPOSSIBLE)
+def test_what_an_operator_refuses_is_told_under_its_shown_name(name, arguments):
+    env = REGISTRY.env(MATH).make()
+    messages = {}
+    for shaping in (AS_THEY_ARE, BOTH):
+        episode = Episode(EpisodeSpec(MATH, shaping=shaping), env)
+        env.universe = env.universe._replace(negate=2, angle=2)
+        box = box_of(MATH, shaping)
+        [reply] = take(episode, [ToolCall(box.shown(name), json.dumps(arguments))])
+        error = json.loads(reply.transition.observation)["error"]
+        assert error["code"] == "tool_error"
+        messages[box.shown(name)] = error["message"]
+    [(own, plain), (shown, renamed)] = messages.items()
+    assert own in plain.split()
+    assert not [word for word in renamed.split() if word in tools_of(MATH)]
+    assert renamed == " ".join(shown if word == own else word for word in plain.split())
+
+
 @pytest.mark.parametrize("shaping", [AS_THEY_ARE, *SHAPINGS], ids=str)
 def test_the_record_holds_it_and_a_replay_has_it(shaping):
     task = task_of(ORDERS)
@@ -240,6 +277,33 @@ def test_a_session_shows_plays_forks_and_resumes_with_shaped_tools(client, serve
     for logged in episodes(server.log_dir):
         if logged.episode_id in ids:
             assert codec.shaping_from_proto(logged.started.tool_shaping) == BOTH
+
+
+def test_a_task_names_the_tools_that_it_allows_as_they_are_shown(serve, tmp_path):
+    names = ["get_order", "find_customers"]
+    task = task_of(ORDERS).model_copy(update={"task_id": "own", "allowed_tools": names})
+    served = serve(Registry({"own": task}))
+    with railgym.connect(served.address) as client:
+        assert client.session(task_id="own").task.allowed_tools == tuple(names)
+        session = client.session(task_id="own", tools=BOTH)
+        session.reset()
+        for some in (session, client.resume(session.id)):
+            allowed = some.task.allowed_tools
+            assert allowed == tuple(tool.name for tool in some.env.tools)
+            assert len(allowed) == len(names) + BOTH.distractors
+            assert set(map(box_of(ORDERS, BOTH).shown, names)) < set(allowed)
+
+
+def test_gymnasiums_environments_have_shaped_tools_too(server):
+    shown = [tool.name for tool in tools_for(REGISTRY.env(MATH).env_class, (), BOTH)]
+    with railgym.make(MATH, server.address, tools=BOTH) as env:
+        assert [tool.name for tool in env.action_space.tools] == shown
+        again = EnvSpec.from_json(env.spec.to_json())
+    with again.make() as env:
+        assert [tool.name for tool in env.unwrapped.action_space.tools] == shown
+    envs = railgym.make_vec(MATH, 2, server.address, tools=BOTH)
+    assert [tool.name for tool in envs.single_action_space.tools] == shown
+    envs.close()
 
 
 def play_on(session, actions):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -87,7 +88,9 @@ def _load(name: str) -> Agent:
     try:
         agent: Agent = getattr(import_module(module_name), function)
     except (ImportError, AttributeError, ValueError) as e:
-        raise Failure(f"{expected}: {e}") from e
+        meant = get_close_matches(module_name, PROVIDERS, n=1)
+        hint = f"; did you mean {meant[0]}:{function[:80]}?" if meant else ""
+        raise Failure(f"{expected}: {e}{hint}") from e
     if not callable(agent):
         raise Failure(f"{expected}, which is no function")
     return agent

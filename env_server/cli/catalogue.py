@@ -80,11 +80,12 @@ def find(kind: str, name: str, known: Iterable[str]) -> str:
     Raises:
         Failure: It is not; the nearest ones are named.
     """
-    from env_server.errors import nearest, shown
+    from env_server.errors import nearest, nearest_in_folder, shown
 
     names = list(known)
     if name not in names:
-        raise Failure(f"no {kind} {shown(name)}; nearest: {', '.join(nearest(name, names))}")
+        close = (nearest_in_folder if kind == "task" else nearest)(name, names)
+        raise Failure(f"no {kind} {shown(name)}; nearest: {', '.join(close)}")
     return name
 
 

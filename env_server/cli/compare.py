@@ -75,7 +75,7 @@ def compare(
     print_table(comparison_table(found, side_a.name, side_b.name))
     if found.pooled.metrics:
         print_table(beside_table(found))
-    for line in differences(found):
+    for line in (*found.notes, *differences(found)):
         typer.echo(line)
 
 
@@ -85,13 +85,14 @@ def _sides(a: Path, b: Path, agent_a: str | None, agent_b: str | None) -> tuple[
     Raises:
         Failure: It cannot be told which agents are meant, or they are one and the same.
     """
+    same = _file(a).resolve() == _file(b).resolve()
     by_agent_a = _by_agent(a)
-    by_agent_b = by_agent_a if b == a else _by_agent(b)
-    if b == a and agent_a is None and agent_b is None and len(by_agent_a) == 2:
+    by_agent_b = by_agent_a if same else _by_agent(b)
+    if same and agent_a is None and agent_b is None and len(by_agent_a) == 2:
         agent_a, agent_b = sorted(by_agent_a)
     side_a = _side(a, by_agent_a, agent_a, "--agent-a")
     side_b = _side(b, by_agent_b, agent_b, "--agent-b")
-    if (side_a.path, side_a.agent) == (side_b.path, side_b.agent):
+    if same and side_a.agent == side_b.agent:
         raise Failure(f"expected two runs or two agents, got twice {side_a.name}")
     return side_a, side_b
 
@@ -113,8 +114,13 @@ def _by_agent(path: Path) -> dict[str, list[EpisodeScore]]:
     from env_server.scoring.summary import summarise
 
     found: dict[str, list[EpisodeScore]] = {}
-    for score in summarise(read_scores(path / SCORES if path.is_dir() else path)).episodes:
+    for score in summarise(read_scores(_file(path))).episodes:
         found.setdefault(score.agent, []).append(score)
     if not found:
         raise Failure(f"expected scores at {path}, got none")
     return found
+
+
+def _file(path: Path) -> Path:
+    """The scores.json that is meant, whether it or its folder was named."""
+    return path / SCORES if path.is_dir() else path

@@ -95,7 +95,7 @@ def own_server(
         stderr = messages.open("ab")
     with (
         stderr,
-        _ending_on_sigterm(),
+        ending_on_sigterm(),
         subprocess.Popen(
             command,
             env=variables,  # it is ours alone, whatever tokens other servers may want
@@ -130,7 +130,7 @@ def _stop(process: subprocess.Popen[str]) -> None:
 
 
 @contextmanager
-def _ending_on_sigterm() -> Iterator[None]:
+def ending_on_sigterm() -> Iterator[None]:
     """Lets SIGTERM unwind the stack as Ctrl-C does, so that no server is left behind."""
 
     def end(number: int, frame: Any) -> None:

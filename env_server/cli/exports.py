@@ -7,14 +7,18 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from env_server.cli.asked import asked_for, last_request
 from env_server.cli.exits import Failure, failing_on
+from env_server.cli.options import log_at
 from env_server.cli.output import say, with_progress
+from env_server.cli.pricing import prices_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from env_server.export.selection import Scored
     from env_server.registry import Registry
+    from env_server.scoring.score import EpisodeScore
 
 
 class Format(StrEnum):
@@ -36,12 +40,13 @@ class Kept(StrEnum):
 
 
 def export_scored(
-    log: Path, output: Path | None, form: Format, keep: Kept | None, registry: Registry
+    path: Path, output: Path | None, form: Format, keep: Kept | None, registry: Registry
 ) -> None:
     """Replays a log and writes its episodes.
 
     Args:
-        log: The log.
+        path: The log, or the folder of a run: then only what was asked for last counts, at the
+            prices of the run, as in `railgym score`.
         output: A file for chat rows, where None is stdout; a folder for the others.
         form: ATIF, INSPECT or CHAT.
         keep: None: the usual choice of the format.
@@ -53,9 +58,14 @@ def export_scored(
         NotALog: There is no log.
     """
     from env_server.export.selection import scored
+    from env_server.scoring.score import score_log
 
     keep = keep or (Kept.SUCCESSFUL if form is Format.CHAT else Kept.ALL)
-    found = with_progress(scored(log, registry, keep.value), "export")
+    log, keys = log_at(path), last_request(path)
+    scores: Iterable[EpisodeScore] = score_log(log, registry, prices=prices_of(path))
+    if keys is not None:
+        scores = asked_for(scores, keys)
+    found = with_progress(scored(log, registry, keep.value, scores), "export")
     with failing_on(OSError):
         if form is Format.CHAT:
             _write_chat(found, output)
@@ -65,13 +75,23 @@ def export_scored(
         _write_folder(found, output, form)
 
 
+def with_folder(path: Path) -> Path:
+    """The path of a file, whose folder is there after this.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
 def _write_chat(found: Iterable[Scored], output: Path | None) -> None:
     from env_server.export.chat import write_rows
 
     if output is None:
         write_rows(found, sys.stdout)
         return
-    with output.open("w", encoding="ascii") as file:
+    with with_folder(output).open("w", encoding="ascii") as file:
         lines = write_rows(found, file)
     say(f"{lines} rows in {output}")
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-import time
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from env_server.cli.output import say
+from env_server.cli.words import counted
+from env_server.errors import printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -32,33 +34,9 @@ class Throttled(Protocol):
     def waiting(self) -> int:
         """Calls that wait for their turn."""
 
-
-class View(Protocol):
-    """Shows a tally."""
-
-    def update(self) -> None:
-        """Something has changed."""
-
-
-class Lines:
-    """A plain line now and then."""
-
-    def __init__(self, tally: Tally, line_seconds: float = LINE_SECONDS) -> None:
-        """Begins to count the time.
-
-        Args:
-            tally: What is shown.
-            line_seconds: Between two lines.
-        """
-        self._tally = tally
-        self._line_seconds = line_seconds
-        self._latest = time.monotonic()
-
-    def update(self) -> None:
-        """Prints a line if it is time."""
-        if time.monotonic() - self._latest >= self._line_seconds:
-            self._latest = time.monotonic()
-            say(summary_line(self._tally))
+    @property
+    def trouble(self) -> str:
+        """What a call has met that is to be sent again; empty: none is."""
 
 
 class Drawn:
@@ -76,9 +54,6 @@ class Drawn:
         self._throttles = throttles
         self._title = title
 
-    def update(self) -> None:
-        """Does nothing: the next frame will show it."""
-
     def __rich__(self) -> RenderableType:
         """Draws a frame."""
         from rich.console import Group
@@ -87,13 +62,14 @@ class Drawn:
         tally = self._tally
         head = f"{self._title}: {_time(tally.elapsed())}{_left(tally)}"
         parts: list[RenderableType] = [Text(head, style="bold"), _environments(tally)]
-        parts += [Text(line) for line in throttle_lines(self._throttles)]
+        lines = throttle_lines(self._throttles) + trouble_lines(self._throttles)
+        parts += [Text(line) for line in lines]
         used = usage(tally)
         return Group(*parts, Text(used)) if used else Group(*parts)
 
 
 @contextmanager
-def shown(tally: Tally, throttles: Mapping[str, Throttled], title: str) -> Iterator[View]:
+def shown(tally: Tally, throttles: Mapping[str, Throttled], title: str) -> Iterator[None]:
     """Shows a tally while the block runs.
 
     Args:
@@ -102,14 +78,42 @@ def shown(tally: Tally, throttles: Mapping[str, Throttled], title: str) -> Itera
         title: Names the run.
     """
     if not sys.stderr.isatty():
-        yield Lines(tally)
+        with plain_lines(tally, throttles):
+            yield
         return
     from rich.console import Console
     from rich.live import Live
 
     drawn = Drawn(tally, throttles, title)
     with Live(drawn, console=Console(stderr=True), refresh_per_second=FRAMES_PER_SECOND):
-        yield drawn
+        yield
+
+
+@contextmanager
+def plain_lines(
+    tally: Tally, throttles: Mapping[str, Throttled], line_seconds: float = LINE_SECONDS
+) -> Iterator[None]:
+    """Prints how far a run has come while the block runs, also while no trial ends.
+
+    Args:
+        tally: How far the run has come.
+        throttles: By model.
+        line_seconds: Between two times.
+    """
+    over = threading.Event()
+
+    def tell() -> None:
+        while not over.wait(line_seconds):
+            for line in [summary_line(tally), *trouble_lines(throttles)]:
+                say(line)
+
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def summary_line(tally: Tally) -> str:
@@ -137,19 +141,28 @@ def success(count: Count) -> str:
 def usage(tally: Tally) -> str:
     """Says what models have used; empty where none was called."""
     used = tally.spending.total()
-    if not (used.calls or used.usd):
+    if not used.calls:
         return ""
-    missing = f" and {used.unpriced:,} calls of unknown price" if used.unpriced else ""
-    waited = f", waited {used.queued:.0f} s" if used.queued >= 1 else ""
-    return f"{used.calls:,} calls, {used.tokens:,} tokens, ${used.usd:.4f}{missing}{waited}"
+    known = "" if used.cost is None else f"${used.cost:.4f}"
+    unknown = f"{counted(used.unpriced, 'call')} of unknown cost" if used.unpriced else ""
+    waited = f"{used.queued:.0f} s of waiting for throttle and provider" if used.queued >= 1 else ""
+    money = " and ".join(filter(None, (known, unknown)))
+    calls, tokens = counted(used.calls, "call"), counted(used.tokens, "token")
+    return ", ".join(filter(None, (calls, tokens, money, waited)))
 
 
 def throttle_lines(throttles: Mapping[str, Throttled]) -> list[str]:
     """A line for each model: how many calls go out at once, and how many wait."""
     return [
-        f"{model}: at most {throttle.limit} calls at once, {throttle.waiting} waiting"
+        f"{model}: at most {counted(throttle.limit, 'call')} at once, {throttle.waiting} waiting"
         for model, throttle in throttles.items()
     ]
+
+
+def trouble_lines(throttles: Mapping[str, Throttled]) -> list[str]:
+    """A line for each model that is to be asked again: what was in the way."""
+    troubles = ((model, throttle.trouble) for model, throttle in throttles.items())
+    return [printable(f"{model} waits: {trouble}") for model, trouble in troubles if trouble]
 
 
 def _environments(tally: Tally) -> RenderableType:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from env_server.cli.exits import Exit, Failure, failing_on
-from env_server.cli.exports import Format, Kept, export_scored
+from env_server.cli.exports import Format, Kept, export_scored, with_folder
 from env_server.cli.options import (
     DEFAULT_LOG_DIR,
     Json,
@@ -149,19 +149,19 @@ def export(
 ) -> None:
     """Write a log in another format.
 
-    Episodes of an environment or a task of yours need it again for atif, inspect and chat: --env
-    and --tasks.
+    The records and the table of steps are of everything that was ever played. The other formats are
+    of what counts, as in `railgym score`: of a run's folder, only what was asked for last. For them
+    episodes of an environment or a task of yours need it again: --env and --tasks.
 
     `railgym log export runs/first --format chat -o rows.jsonl`
     """
-    log = log_at(path)
     if form is Format.JSONL:
-        _export_json_lines(log, output)
+        _export_json_lines(log_at(path), output)
     elif form is Format.PARQUET:
-        _export_parquet(log, output)
+        _export_parquet(log_at(path), output)
     else:
         with _reading():
-            export_scored(log, output, form, keep, open_registry(env, tasks))
+            export_scored(path, output, form, keep, open_registry(env, tasks))
 
 
 def torn(path: Path) -> list[Wrong]:
@@ -185,7 +185,7 @@ def _export_parquet(path: Path, output: Path | None) -> None:
     if output is None:
         raise Failure("expected -o FILE for Parquet, got none")
     with _reading(), failing_on(OSError):
-        rows = write_parquet(path, output)
+        rows = write_parquet(path, with_folder(output))
     say(f"{rows} steps in {output}")
 
 
@@ -198,7 +198,7 @@ def _export_json_lines(path: Path, output: Path | None) -> None:
         if output is None:
             lines, damage = write_json_lines(path, sys.stdout)
         else:
-            with output.open("w", encoding="ascii") as file:
+            with with_folder(output).open("w", encoding="ascii") as file:
                 lines, damage = write_json_lines(path, file)
             say(f"{lines} records in {output}")
     _report(damage)

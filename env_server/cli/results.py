@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from env_server.cli.exits import Exit
+from env_server.cli.failures import failure_lines
 from env_server.cli.live import usage
 from env_server.cli.output import print_rows
+from env_server.cli.pricing import price_remarks
 from env_server.cli.reuse import Standing
 from env_server.cli.score import REPORT, print_table, problems, verdict
+from env_server.cli.words import counted
 
 if TYPE_CHECKING:
     from env_server.cli.config import Config
@@ -53,10 +56,8 @@ def below(scores: Iterable[EpisodeScore], fail_under: float | None) -> list[str]
             lines.append(f"{agent}: no valid trial of a task, so no success of {fail_under:g}")
         elif sum(found) < fail_under * len(found):
             mean = sum(found) / len(found)
-            lines.append(
-                f"{agent}: success {mean:.3f} over {len(found)} valid trials is under "
-                f"{fail_under:g}"
-            )
+            trials = counted(len(found), "valid trial")
+            lines.append(f"{agent}: success {mean:.3f} over {trials} is under {fail_under:g}")
     return lines
 
 
@@ -64,35 +65,35 @@ def show(folder: Folder, outcome: Outcome) -> None:
     """Shows a person what came of a run."""
     from env_server.scoring.table import notes, success_table
 
-    print_table(success_table(outcome.summary))
-    for line in [*notes(outcome.summary), *problems(outcome.summary.episodes)]:
+    episodes = outcome.summary.episodes
+    if any(score.valid for score in episodes):
+        print_table(success_table(outcome.summary))
+    remarks = price_remarks(episodes, outcome.prices)
+    for line in [*notes(outcome.summary), *remarks, *problems(episodes)]:
         typer.echo(line)
     if used := usage(outcome.tally):
         typer.echo(f"Models used, with all that was ever played here: {used}")
     total = outcome.tally.total()
-    before = f", {total.reused} of the trials from before" if total.reused else ""
-    typer.echo(f"Scored by replay: {len(outcome.summary.episodes)} episodes{before}.")
+    before = f", {counted(total.reused, 'trial')} from before" if total.reused else ""
+    typer.echo(f"Scored by replay: {counted(len(episodes), 'episode')}{before}.")
     typer.echo(f"The report: {folder.path / REPORT}")
 
 
 def complaints(outcome: Outcome, config: Config, fail_under: float | None) -> list[str]:
     """A line for each thing that is wrong with a run."""
-    lines = [
-        f"{trial.agent} at {trial.target.name}, try {trial.number}: {type(error).__name__}: {error}"
-        for trial, _, error in outcome.failed
-    ]
+    lines = failure_lines(outcome.failed)
     left, used = outcome.left, outcome.tally.spending.total()
     if outcome.stopped is not None:
-        lines.append(f"The run was stopped, with {left} trials to play: {outcome.stopped}")
+        missing = counted(left + len(outcome.failed), "trial")
+        lines.append(f"The run was stopped. Not played: {missing}")
     elif left:
         lines.append(
-            f"The budget of ${config.budget_usd:g} is used up (${used.usd:.4f}), with {left} "
-            "trials to play: the same command with a higher --budget-usd goes on"
+            f"The budget of ${config.budget_usd:g} is used up (${used.usd:.4f}), with "
+            f"{counted(left, 'trial')} to play: the same command with a higher --budget-usd goes on"
         )
     if config.budget_usd is not None and used.unpriced:
-        lines.append(
-            f"The budget does not know of {used.unpriced} calls of unknown price: --prices"
-        )
+        calls = counted(used.unpriced, "call")
+        lines.append(f"The budget does not know of {calls} of unknown cost: --prices")
     return lines + below(outcome.summary.episodes, fail_under)
 
 
@@ -105,8 +106,9 @@ def result_json(folder: Folder, outcome: Outcome, wrong: Sequence[str]) -> dict[
         "reused_trials": total.reused,
         "failed_trials": total.failed,
         "left_trials": total.left,
-        "claimed": {"calls": used.calls, "tokens": used.tokens, "usd": used.usd},
+        "claimed": {"calls": used.calls, "tokens": used.tokens, "usd": used.cost},
         "unpriced_calls": used.unpriced,
+        "price_remarks": price_remarks(outcome.summary.episodes, outcome.prices),
         "wrong": list(wrong),
         "summary": outcome.summary.to_json()["summary"],
     }
@@ -131,7 +133,8 @@ def show_plan(folder: Folder, shares: Sequence[Share]) -> None:
     to_play = sum(share.to_play for share in shares)
     cost = estimate(shares)
     words = "of unknown cost" if cost is None else f"for about ${cost:.2f}"
-    typer.echo(f"Would play {to_play} trials, {words}, in {folder.path}. Nothing was done.")
+    trials = counted(to_play, "trial")
+    typer.echo(f"Would play {trials}, {words}, in {folder.path}. Nothing was done.")
 
 
 def plan_json(folder: Folder, shares: Sequence[Share]) -> dict[str, Any]:

@@ -86,6 +86,7 @@ def earlier_in(folder: Folder, registry: Registry, prices: Prices, spending: Spe
         spending: Is told of every claim in the log.
     """
     from env_server.log import NotALog, episodes
+    from env_server.scoring.claims import read_claims
     from env_server.scoring.score import Scorer
 
     known, kept = _known_scores(folder), set()
@@ -96,7 +97,7 @@ def earlier_in(folder: Folder, registry: Registry, prices: Prices, spending: Spe
             score = known.get(logged.episode_id)
             if score is not None and _is_whole(logged, score.steps):
                 kept.add(score.episode_id)
-                scores.append(score.priced(prices))
+                scores.append(score.priced(prices, read_claims(logged.claims).calls))
             else:
                 scores.append(scorer.score(logged))
     except NotALog:

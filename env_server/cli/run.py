@@ -28,10 +28,10 @@ from env_server.cli.options import (
     open_registry,
 )
 from env_server.cli.output import print_json, say
+from env_server.cli.pricing import open_prices
 from env_server.cli.results import complaints, exit_code, plan_json, result_json, show, show_plan
 from env_server.cli.reuse import Earlier, shares
 from env_server.cli.runs import Request, Run
-from env_server.cli.score import open_prices
 from env_server.cli.spending import without_price
 
 MAX_NAME_BYTES = 256
@@ -148,7 +148,7 @@ def _run(
             folder.empty()
         try:
             outcome = Run(folder, request).play_and_score()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):
             say(f"Stopped. {kept}")
             raise
         except Failure as e:

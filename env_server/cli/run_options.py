@@ -86,8 +86,9 @@ TimeLimit = Annotated[
         metavar="SECONDS",
         min=0,
         show_default=False,
-        help="End a trial after so long, as `time_limit`, which counts against the agent. Waiting "
-        "for a model's provider is not counted. Default: none.",
+        help="End a trial after so long, as `time_limit`, which counts against the agent, be it "
+        "before its first step. The time of each answer counts, however slow the provider is; "
+        "waiting to be let out by the throttle and to try again does not. Default: none.",
     ),
 ]
 
@@ -110,7 +111,8 @@ PriceTables = Annotated[
         metavar="FILE",
         show_default=False,
         help="Ask this price table (TOML, see env_server/scoring/prices.toml) before the one that "
-        "comes with Railgym. Repeatable; the last one is asked first.",
+        "comes with Railgym. Models at a base_url are of the provider `openai-compatible`. Kept in "
+        "the run's config.json. Repeatable; the last one is asked first.",
     ),
 ]
 
@@ -146,8 +148,8 @@ DryRun = Annotated[
     bool,
     typer.Option(
         "--dry-run",
-        help="Only say what would be taken from before (reused; rescored where the scorer is "
-        "another one), rerun (because an attempt came to nothing) and played for the first time, "
-        "and estimate the cost by what each agent used so far.",
+        help="Only say what would be taken from before (reused; rescored where it has no score by "
+        "this version yet), rerun (because an attempt came to nothing) and played for the first "
+        "time, and estimate the cost by what each agent used so far.",
     ),
 ]

@@ -6,18 +6,20 @@ played it. On a server of the user's the log stays there, and the server replays
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from env_server.cli.agents import SCRIPTED
 from env_server.cli.asked import asked_for
-from env_server.cli.connection import connected, own_server
+from env_server.cli.connection import connected, ending_on_sigterm, own_server
+from env_server.cli.failures import failure_row
 from env_server.cli.folder import EPISODES, LOG, SERVER_LOG
 from env_server.cli.live import shown
 from env_server.cli.options import Access
-from env_server.cli.output import with_progress
+from env_server.cli.output import say, with_progress
+from env_server.cli.pricing import PRICES
 from env_server.cli.reuse import Earlier, close_abandoned, earlier_at, earlier_in
 from env_server.cli.score import REPORT, SCORES, scores_of, scores_of_server
 from env_server.cli.spending import Spending
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from env_server.cli.agents import AgentFor
     from env_server.cli.config import Config
     from env_server.cli.folder import Folder
-    from env_server.cli.live import Throttled, View
+    from env_server.cli.live import Throttled
     from env_server.cli.trials import Played, Trial
     from env_server.registry import Registry
     from env_server.scoring.prices import Prices
@@ -65,11 +67,13 @@ class Outcome(NamedTuple):
         summary: Of the trials that were asked for, as far as there are episodes of them.
         failed: Trials that could not be played.
         tally: How far it came, and what it cost.
+        prices: What models cost.
     """
 
     summary: Summary
     failed: Sequence[Played]
     tally: Tally
+    prices: Prices
 
     @property
     def left(self) -> int:
@@ -121,12 +125,13 @@ class Run:
             failed = self._play_here(missing) if missing else []
             scores = scores_of(folder.log, self._request.registry, prices=self._request.prices)
         else:
-            with connected(self._config.address, self._request.access) as client:
+            address, access = self._config.address, self._request.access
+            with ending_on_sigterm(), connected(address, access) as client:
                 earlier = self._earlier_at(client)
                 close_abandoned(client, earlier)
                 failed = self._play(client, self._missing(earlier))
                 scores = scores_of_server(client, folder.run, self._request.prices)
-        return Outcome(self._summarise(scores), failed, self._tally)
+        return Outcome(self._summarise(scores), failed, self._tally, self._request.prices)
 
     def _earlier_here(self) -> Earlier:
         registry, prices = self._request.registry, self._request.prices
@@ -158,18 +163,17 @@ class Run:
         pool, agents, failed = Pool(self._within_budget), self._request.agents, []
         rules = Rules(self._folder.run, self._config.time_limit, pool.stopped)
         attempts = Attempts(client, agents, rules, self._tally)
-        with pool, self._shown() as view:
+        with pool, _telling_of_the_stop(), self._shown():
             for played in pool.play(trials, attempts.play, self._config.concurrency):
                 self._tally.played(played)
-                view.update()
                 if played.error is not None:
-                    self._folder.add_failure(_failure(played))
+                    self._folder.add_failure(failure_row(played))
                     failed.append(played)
                 if isinstance(played.error, Unavailable):
                     raise played.error
         return failed
 
-    def _shown(self) -> AbstractContextManager[View]:
+    def _shown(self) -> AbstractContextManager[None]:
         title = f"railgym run {self._folder.path.name}"
         return shown(self._tally, _throttles(self._request.agents), title)
 
@@ -186,11 +190,11 @@ class Run:
         folder = self._folder
         keys = {trial.key for trial in self._request.trials}
         summary = summarise(asked_for(scores, keys))
-        title, traces = f"Run {folder.path.name}", self._traces()
+        title, traces, prices = f"Run {folder.path.name}", self._traces(), self._request.prices
         where = LOG if self._config.address is None else self._config.address
         folder.write(SCORES, lambda path: write_scores(summary, path))
         folder.write(EPISODES, lambda path: write_episodes(summary.episodes, path, where))
-        folder.write(REPORT, lambda path: write_report(summary, path, title, traces))
+        folder.write(REPORT, lambda path: write_report(summary, path, title, traces, prices))
         return summary
 
     def _traces(self) -> Iterable[Trace]:
@@ -208,27 +212,21 @@ class Run:
             "railgym": __version__,
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
             **self._config._asdict(),
+            PRICES: self._request.prices.kept(),
             "trials": len(trials),
             "keys": [trial.key for trial in trials],
             "sha256": {t.target.name: t.target.task.sha256 for t in trials if t.target.task},
         }
 
 
-def _failure(played: Played) -> dict[str, Any]:
-    """A line of failures.jsonl."""
-    from railgym.agents import ModelFailed
-
-    trial, error = played.trial, played.error
-    claim = error.claim if isinstance(error, ModelFailed) else None
-    return {
-        "agent": trial.agent,
-        "env_id": trial.target.env_id,
-        "task_id": trial.target.task.task_id if trial.target.task else None,
-        "trial": trial.number,
-        "key": trial.key,
-        "error": f"{type(error).__name__}: {error}",
-        "retries": claim.get("retries", []) if claim else [],
-    }
+@contextmanager
+def _telling_of_the_stop() -> Iterator[None]:
+    """Says at once that a signal has come, for it takes a while until all is in order."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        say("Stopping; Ctrl-C again to end at once.")
+        raise
 
 
 def _throttles(agents: Mapping[str, AgentFor]) -> dict[str, Throttled]:

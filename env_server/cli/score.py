@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from env_server.cli.asked import asked_for, last_request
-from env_server.cli.exits import Exit, failing_on
+from env_server.cli.exits import Exit, Failure, failing_on
 from env_server.cli.judging import VERDICTS, judged, open_judge, words
 from env_server.cli.log import torn
 from env_server.cli.options import (
@@ -23,6 +23,7 @@ from env_server.cli.options import (
     open_registry,
 )
 from env_server.cli.output import print_json, print_rows, say, with_progress
+from env_server.cli.pricing import open_prices, price_remarks, prices_of
 from env_server.errors import printable
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def score(
             metavar="FILE",
             show_default=False,
             help="Ask this price table (TOML, see env_server/scoring/prices.toml) before the one "
-            "that comes with Railgym. Repeatable; the last one is asked first.",
+            "that comes with Railgym. Repeatable; the last one is asked first. Default: those that "
+            "the run was given.",
         ),
     ] = None,
     judge: Annotated[
@@ -95,13 +97,16 @@ def score(
     where the log is cut off.
 
     Costs follow from claimed tokens and a price table, so that --prices gives an old run other
-    costs. Of a run whose log is on a server of yours, its scores.json is priced anew.
+    costs. Of a run whose log is on a server of yours, its scores.json is priced anew. Nothing is
+    written but what --output names: for a report with other costs, write its scores.json anew.
 
     `railgym score runs/first`
+
+    `railgym score runs/first --prices FILE -o runs/first/scores.json; railgym report runs/first`
     """
     from env_server.scoring.summary import summarise, write_scores
 
-    costs = open_prices(prices or ())
+    costs = open_prices(prices) if prices else prices_of(path)
     asked = None if judge is None else open_judge(judge, votes)
     log, keys = log_at(path), last_request(path)
     registry = open_registry(env, tasks)
@@ -118,6 +123,8 @@ def score(
         with failing_on(OSError):
             write_scores(summary, output)
     _show(summary, log, table=table, as_json=as_json)
+    for line in price_remarks(summary.episodes, costs):
+        say(line)
     if asked is not None:
         say(words(summary.episodes))
     cut = torn(log)
@@ -134,7 +141,8 @@ def report(
     """Write report.html anew, beside the scores.json that it is made from.
 
     Where the log stands beside it too, every episode can be opened in the report. State changes of
-    an environment or a task of yours need it again: --env and --tasks.
+    an environment or a task of yours need it again: --env and --tasks. Costs are those of the
+    scores.json: `railgym score runs/first --prices FILE -o runs/first/scores.json` changes them.
 
     `railgym report runs/first`
     """
@@ -144,13 +152,19 @@ def report(
     from env_server.scoring.trace import Trace, traces
 
     source = path / SCORES if path.is_dir() else path
+    if not source.exists() and log_at(path).is_dir():
+        raise Failure(
+            f"expected a {SCORES} at {source}, got none, for the run did not come to its end: "
+            f"railgym score {path} -o {source} makes one, and so does the same run again"
+        )
     summary = summarise(read_scores(source))
     target, log = source.with_name(REPORT), source.with_name("log")
     told: Iterable[Trace] = ()
     if log.is_dir():
         told = with_progress(traces(log, open_registry(env, tasks)), "report")
     with failing_on(OSError, NotALog):
-        write_report(summary, target, f"Run {source.absolute().parent.name}", told)
+        title = f"Run {source.absolute().parent.name}"
+        write_report(summary, target, title, told, prices_of(source.parent))
     typer.echo(target)
 
 
@@ -192,18 +206,6 @@ def scores_of_server(client: Client, run: str, prices: Prices | None = None) -> 
     scores = client.score(ids) if ids else iter(())
     found = [_from_server(score) for score in with_progress(scores, "replay", len(ids))]
     return found if prices is None else [score.priced(prices) for score in found]
-
-
-def open_prices(paths: Iterable[Path]) -> Prices:
-    """The user's price tables, and the one that comes with Railgym.
-
-    Raises:
-        Failure: One of them cannot be read.
-    """
-    from env_server.scoring.prices import PricesError, prices_with
-
-    with failing_on(PricesError):
-        return prices_with(paths)
 
 
 def _from_server(score: remote.EpisodeScore) -> EpisodeScore:

@@ -24,15 +24,22 @@ class Use:
         calls: Of a model.
         tokens: In all, as far as the provider said.
         usd: What is known of the cost.
-        unpriced: Calls whose cost is not known.
-        queued: Seconds of waiting for the provider.
+        priced: Calls whose cost is known.
+        unpriced: Calls that used something whose cost is not known.
+        queued: Seconds of waiting, for the throttle and for the provider.
     """
 
     calls: int = 0
     tokens: int = 0
     usd: float = 0.0
+    priced: int = 0
     unpriced: int = 0
     queued: float = 0.0
+
+    @property
+    def cost(self) -> float | None:
+        """What is known of the cost; None: nothing, which is another thing than 0."""
+        return self.usd if self.priced else None
 
 
 class Spending:
@@ -52,12 +59,15 @@ class Spending:
         if call is None:
             return
         cost = self._prices.cost_of(claim)
+        tokens = sum(getattr(call.usage, bucket) for bucket in BUCKETS)
+        used = bool(tokens or call.usage.unmetered)
         with self._lock:
             use = self._by_agent[agent]
             use.calls += 1
-            use.tokens += sum(getattr(call.usage, bucket) for bucket in BUCKETS)
+            use.tokens += tokens
             use.usd += cost or 0.0
-            use.unpriced += cost is None
+            use.priced += used and cost is not None
+            use.unpriced += used and cost is None
             use.queued += (call.queue_ms or 0.0) / 1_000
 
     def add_scored(self, agent: str, metrics: Mapping[str, float]) -> None:
@@ -70,6 +80,7 @@ class Spending:
             use.calls += calls
             use.tokens += int(metrics.get("total_tokens", 0))
             use.usd += metrics.get("cost_usd", 0.0)
+            use.priced += calls if "cost_usd" in metrics else 0
             use.unpriced += 0 if "cost_usd" in metrics else calls
             use.queued += metrics.get("queue_ms", 0.0) / 1_000
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from railgym.agents import RunStopped
 from railgym.agents.anthropic_stream import Reading
 from railgym.agents.model import Answer, CutOff, Failure, Stop, ToolUse, distinct_id, echoed_name
+from railgym.agents.replies import events_of, place, refused
 from railgym.agents.retry import failure_of
 from railgym.spaces import ToolSpec
 
@@ -149,7 +150,8 @@ class AnthropicMessages:
             return _of_status(error)
         like = 401 if isinstance(error, anthropic.CredentialsError) else None
         cause = f": {error.__cause__}" if error.__cause__ else ""
-        return failure_of(None, type(error).__name__, f"{error}{cause}", like=like)
+        at = f" at {place(error)}" if isinstance(error, anthropic.APIConnectionError) else ""
+        return failure_of(None, type(error).__name__, f"{error}{cause}{at}", like=like)
 
     def _sent(self) -> dict[str, Any]:
         """The parameters as the SDK takes them: it has no arguments for some of the API's."""
@@ -199,7 +201,7 @@ class MessagesConversation:
         stream = self._client.messages.create(**self._fixed, messages=self._marked(), stream=True)
         try:
             with stream:
-                for event in stream:
+                for event in events_of(stream):
                     reading.take(event.to_dict(warnings=False))
         except anthropic.APIStatusError as e:
             if not reading.begun:
@@ -257,7 +259,8 @@ class MessagesConversation:
 
 
 def _of_status(error: anthropic.APIStatusError) -> Failure:
-    message, kind = error.api_message or str(error), error.type or type(error).__name__
+    message = refused(error, error.api_message or str(error))
+    kind = error.type or type(error).__name__
     like = STATUSES.get(kind, 500) if error.status_code == 200 else None
     # There is no status of its own for money that has run out, and for some of it no code.
     if (error.error_code or "").endswith("spend_limit_reached"):

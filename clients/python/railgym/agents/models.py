@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
@@ -49,6 +50,8 @@ PROVIDERS = {
     "json": Home("json_protocol", "JsonProtocol", "openai"),
 }
 
+_WEB = re.compile(r"https?://[^/?#\s]+", re.IGNORECASE)
+
 
 def is_model(spec: str) -> bool:
     """Whether a name is meant to be that of a model agent."""
@@ -71,7 +74,7 @@ def find(spec: str) -> ModelAgent:
     if find_spec(home.extra) is None:
         raise ValueError(f"{name} needs the {home.extra} SDK: pip install 'railgym[{home.extra}]'")
     parameters = _parameters(query)
-    base_url = _text(parameters, "base_url")
+    base_url = _url(parameters)
     prompt = _text(parameters, "prompt")
     if "api_key" in parameters:
         key = f"{home.extra.upper()}_API_KEY"
@@ -119,6 +122,14 @@ def _no_number(name: str) -> NoReturn:
 def _finite(text: str) -> float:
     number = float(text)
     return number if math.isfinite(number) else _no_number(text)
+
+
+def _url(parameters: dict[str, Any]) -> str | None:
+    """Takes `base_url` out."""
+    url = _text(parameters, "base_url")
+    if url is not None and not _WEB.match(url):
+        raise ValueError(f"expected http:// or https:// and a host for base_url, got {url!r}")
+    return url
 
 
 def _text(parameters: dict[str, Any], key: str) -> str | None:

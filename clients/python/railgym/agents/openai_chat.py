@@ -18,6 +18,7 @@ from railgym.agents.model import (
 )
 from railgym.agents.openai_chat_answer import THOUGHTS, ChatAnswer
 from railgym.agents.openai_sdk import OpenAIModel, cut_off, echoed, expect_answer
+from railgym.agents.replies import events_of
 from railgym.spaces import ToolSpec
 
 
@@ -96,7 +97,7 @@ class ChatConversation:
             request["stream_options"] = {"include_usage": True}
         whole = ChatAnswer()
         with self._create(**request, stream=True) as chunks, cut_off(whole):
-            return whole.of_chunks(chunks)
+            return whole.of_chunks(events_of(chunks))
 
     def _id(self, given: str | None) -> str:
         return distinct_id(given, self._ids)

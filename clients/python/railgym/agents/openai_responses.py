@@ -18,6 +18,7 @@ from railgym.agents.model import (
     echoed_name,
 )
 from railgym.agents.openai_sdk import OpenAIModel, cut_off, echoed, expect_answer, usage_of
+from railgym.agents.replies import events_of
 from railgym.spaces import ToolSpec
 
 INCOMPLETE: Mapping[str, Stop] = {"max_output_tokens": "truncated", "content_filter": "refusal"}
@@ -91,7 +92,7 @@ class ResponsesConversation:
             request["include"] = ["reasoning.encrypted_content"]
         if self._provider.stream:
             with self._create(**request, stream=True) as events, cut_off():
-                return self._take(_last_of(events))
+                return self._take(_last_of(events_of(events)))
         with cut_off():
             answer = self._create(**request)
         expect_answer(answer)

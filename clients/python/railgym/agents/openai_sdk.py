@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from railgym.agents import RunStopped
 from railgym.agents.model import CutOff, Failure, Usage
+from railgym.agents.replies import place, refused
 from railgym.agents.retry import failure_of
 
 if TYPE_CHECKING:
@@ -108,12 +109,11 @@ class OpenAIModel:
             like = LIKE.get(error.type)
             return failure_of(None, error.type, str(error), usage=error.usage, like=like)
         if isinstance(error, openai.APIConnectionError):
-            return failure_of(
-                None, type(error).__name__, f"{error} {error.__cause__ or ''}".strip()
-            )
+            message = f"{error} {error.__cause__ or ''}".strip()
+            return failure_of(None, type(error).__name__, f"{message} at {place(error)}")
         word, message = _word(error), getattr(error, "message", str(error))
         if isinstance(error, openai.APIStatusError):
-            headers, like = error.response.headers, LIKE.get(word)
+            headers, like, message = error.response.headers, LIKE.get(word), refused(error, message)
             return failure_of(error.status_code, word, message, headers=headers, like=like)
         return failure_of(None, word, message, like=LIKE.get(word, 400))
 
@@ -125,10 +125,13 @@ def cut_off(counted: Any = None) -> Iterator[None]:
     Args:
         counted: Its `usage` is what was counted until then.
     """
+    import httpx2
     import openai
 
     try:
         yield
+    except httpx2.HTTPError as e:
+        raise CutOff(f"the reply broke off: {e!r}", _usage(counted)) from e
     except json.JSONDecodeError as e:
         raise CutOff(f"expected JSON, got {e.doc[:200]!r}: {e}", _usage(counted)) from e
     except openai.APIStatusError:

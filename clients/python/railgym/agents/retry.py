@@ -114,13 +114,27 @@ class RetryPolicy:
                 result = _attempt(conversation, provider, slot, self._seconds)
                 back = self._clock()
             if isinstance(result, Answer):
+                throttle.trouble = ""
                 return Asked(result, back - out, out - began, tuple(retries))
             wait = self._wait(result, len(retries))
+            attempt = len(retries) + 1
+            if result.kind != "retry" or attempt >= self._attempts or wait > budget:
+                end = self._over_budget(result, wait, budget)
+                return Asked(end, 0.0, back - began, tuple(retries))
             budget -= wait
-            if result.kind != "retry" or len(retries) + 1 >= self._attempts or budget < 0:
-                return Asked(result, 0.0, back - began, tuple(retries))
             failed = result, back
+            throttle.trouble = (
+                f"{result.message or result.type}, attempt {attempt} of {self._attempts}"
+            )
             self._sleep(wait)
+
+    def _over_budget(self, failure: Failure, wait: float, left: float) -> Failure:
+        """The failure that a call ends with; it says so where the provider asks for too much."""
+        if failure.kind != "retry" or failure.retry_after is None or wait <= left:
+            return failure
+        asked = f"asked to wait {failure.retry_after:.0f} s"
+        budget = f"{left:.0f} s are left of the {self._seconds:.0f} s that a call may wait"
+        return failure._replace(message=f"{failure.message} ({asked}, and {budget})")
 
     def _wait(self, failure: Failure, retries: int) -> float:
         """How long to wait. What the provider asks for is the least, and may be nothing at all."""

@@ -24,6 +24,7 @@ class Throttle:
 
     Attributes:
         maximum: That `limit` never exceeds.
+        trouble: What a call has met that is to be sent again, in words; empty: all goes well.
     """
 
     def __init__(self, maximum: int = MAXIMUM, clock: Callable[[], float] = time.monotonic) -> None:
@@ -39,6 +40,7 @@ class Throttle:
         if maximum < 1:
             raise ValueError(f"expected a maximum of at least 1, got {maximum}")
         self.maximum = maximum
+        self.trouble = ""
         self._clock = clock
         self._limit = min(START, maximum)
         self._out = 0
