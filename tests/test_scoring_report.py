@@ -185,14 +185,16 @@ def test_marks_at_one_spot_stand_side_by_side():
 
 
 def test_trials_that_could_not_be_played_stand_in_the_report_with_their_reason(summary, tmp_path):
-    row = {"agent": "good?seed=1", "env_id": "railgym/Orders-v1", "error": "RunStopped: <b>401</b>"}
-    lines = [json.dumps(row), json.dumps(row), json.dumps({**row, "error": "TimeoutError"}), '{"ag']
+    row = {"agent": "good?seed=1", "env_id": "railgym/Orders-v1", "kind": "api_error"}
+    row |= {"error": "RunStopped: <b>401</b>", "at": None}
+    crash = {**row, "kind": "agent_error", "error": "ZeroDivisionError", "at": "my.py:4"}
+    lines = [json.dumps(row), json.dumps(row), json.dumps(crash), '{"ag']
     (tmp_path / "failures.jsonl").write_text("\n".join(lines))
     write_report(summary, tmp_path / "report.html", "broken")
     page = (tmp_path / "report.html").read_text().split("<h2>Not played</h2>")[1]
     assert re.findall(r'bad">([^<]*)</td><td class="n">(\d+)', page)[:2] == [
-        ("RunStopped: &lt;b&gt;401&lt;/b&gt;", "2"),
-        ("TimeoutError", "1"),
+        ("api_error: RunStopped: &lt;b&gt;401&lt;/b&gt;", "2"),
+        ("agent_error: ZeroDivisionError, at my.py:4", "1"),
     ]
     assert 'title="good?seed=1">good seed=1</td>' in page  # for there is a "good" too
     assert "Not played" not in render_report(summary, "whole")

@@ -21,10 +21,10 @@ from typing import Any
 from env_server.cli.asked import CONFIG
 from env_server.cli.config import check_name
 from env_server.cli.exits import Failure, failing_on
+from env_server.scoring.unplayed import FAILURES
 
 LOG = "log"
 SERVER_LOG = "server.log"
-FAILURES = "failures.jsonl"
 EPISODES = "episodes.jsonl"
 
 _LOCK = ".lock"

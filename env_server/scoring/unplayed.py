@@ -46,6 +46,8 @@ def _reasons(text: str) -> Iterator[tuple[str, str, str]]:
     for line in text.splitlines():
         try:
             row = json.loads(line)
-            yield str(row["agent"]), str(row["env_id"]), str(row["error"])
+            place = f", at {row['at']}" if row.get("at") else ""
+            error = f"{row['kind']}: {row['error']}{place}"
+            yield str(row["agent"]), str(row["env_id"]), error
         except (ValueError, KeyError, TypeError):
             continue
