@@ -347,6 +347,7 @@ PAYLOADS = [
     "{0.__class__}",
     "[].__class__.__base__",
     "__import__('os').system('true')",
+    pytest.param("a lone \ud800", id="surrogate"),
 ]
 
 

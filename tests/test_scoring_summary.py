@@ -328,7 +328,7 @@ def test_the_report_says_names_in_full_as_a_tooltip_and_in_a_legend():
 
 
 def test_episodes_of_unknown_cost_are_counted_once_for_each_agent():
-    usage = ModelUsage("p", "m", calls=1)
+    usage = ModelUsage("p", "m", calls=1, input=1)
     scores = [
         scored(True, task)._replace(env_id=env_id, models=[usage])
         for task, env_id in (("t", "e/One-v1"), ("u", "e/Two-v1"))

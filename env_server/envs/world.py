@@ -50,6 +50,13 @@ _SCHEMA = {
 }
 
 
+def _storable(value: object) -> object:
+    """A value as DuckDB takes it: lone surrogates, which no table holds, become U+FFFD."""
+    if not isinstance(value, str) or value.isascii():
+        return value
+    return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+
+
 class Key(NamedTuple):
     """What names a world: what it is drawn from (None: the reference world) and its size."""
 
@@ -94,7 +101,7 @@ class Database(Generic[Name]):
             self._use(key)
             self._connection.execute("BEGIN TRANSACTION READ ONLY")
             try:
-                return self._connection.execute(sql, parameters).fetchall()
+                return self._connection.execute(sql, [_storable(p) for p in parameters]).fetchall()
             finally:
                 self._connection.execute("ROLLBACK")
 
