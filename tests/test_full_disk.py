@@ -15,6 +15,7 @@ import railgym
 from env_server.log import read
 from env_server.scoring.score import score_log
 from env_server.service.limits import Limits
+from env_server.service.server import SYNC_SECONDS
 from railgym.v1 import env_service_pb2 as pb
 from railgym.v1.env_service_pb2_grpc import EnvServiceStub
 
@@ -88,7 +89,8 @@ def test_a_broken_disk_is_told_by_the_health_and_another_server_goes_on(
     session_id = raw.playing(here, options=LONG)
     raw.step(here, session_id, 1, raw.letter("x"))
     (segment,) = {record.path for record in read(tmp_path / "log")}
-    wait_until(lambda: len(files_of(segment)) == 1)  # another one is open while it is flushed
+    time.sleep(10 * SYNC_SECONDS)  # while it is flushed, another file of it is open
+    wait_until(lambda: len(files_of(segment)) == 1)
     full = os.open("/dev/full", os.O_RDWR)  # takes nothing, and cannot be cut either
     os.dup2(full, *files_of(segment))
     os.close(full)
@@ -116,7 +118,7 @@ def health(server):
 
 
 def wait_until(holds):
-    deadline = time.monotonic() + 60
-    while not holds() and time.monotonic() < deadline:
+    deadline = time.monotonic() + 20
+    while not (held := holds()) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert holds()
+    assert held
