@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
@@ -184,13 +184,18 @@ class ToolEnv(gymnasium.Env[str, ToolAction]):
             raise AgentFault("unknown_tool", f"no tool {shown(action.name)}; there are {names}")
         return tool.read(action.arguments_json, rule)
 
-    def run(self, call: Call) -> Transition:
-        """Runs a call that `read` has checked."""
+    def run(self, call: Call, reworded: Callable[[str], str] = str) -> Transition:
+        """Runs a call that `read` has checked.
+
+        Args:
+            call: The call.
+            reworded: Gives what goes wrong in the words that the agent knows.
+        """
         info = {} if call.repaired is None else {"repaired": call.repaired}
         try:
             result = call.tool.method(self, **call.arguments)
         except ToolError as e:
-            return fault(e.code, e.told(call.tool.name), info)
+            return fault(e.code, reworded(e.told(call.tool.name)), info)
         reward, terminated = self._outcome(answered=False)
         return Transition(observation_text({"result": result}), reward, terminated, False, info)
 

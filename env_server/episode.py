@@ -7,7 +7,6 @@ its end. It knows no wire, no session, no clock and no log.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -221,10 +220,10 @@ class Episode:
         except AgentFault as e:
             self.calls.append(CallRecord(number, name, None, e.code))
             return fault(e.code, str(e))
-        transition = env.run(call)
+        transition = env.run(call, box.reworded)
         code = transition.info.get("fault")
         self.calls.append(CallRecord(number, name, call.arguments, code))
-        return transition if code is None else _reworded(transition, box)
+        return transition
 
     def _check(self, box: Toolbox, action: ToolCall) -> Call:
         if action.name not in self._allowed:
@@ -281,15 +280,6 @@ def _check_options(task: Task, options: Mapping[str, Any]) -> None:
         expected = f"the options as task {task.task_id} sets them"
         message = f"option {shown(name)}: expected {expected}; got {got}"
         raise BadOptions(message, option=name[:200], expected=expected, got=got)
-
-
-def _reworded(transition: Transition, box: Toolbox) -> Transition:
-    """A fault whose message names tools as they are shown."""
-    error = json.loads(transition.observation)["error"]
-    message = box.reworded(error["message"])
-    if message == error["message"]:
-        return transition
-    return transition._replace(observation=fault(error["code"], message).observation)
 
 
 def _marked(transition: Transition, mended: str | None) -> Transition:

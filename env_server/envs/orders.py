@@ -9,8 +9,7 @@ from __future__ import annotations
 import copy
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
 from env_server.arguments import canonical_json
 from env_server.env import Options, ToolError, tool
@@ -18,6 +17,7 @@ from env_server.envs.orders_books import Books, Refused
 from env_server.envs.orders_lookups import Lookups
 from env_server.envs.orders_reference import compute
 from env_server.envs.orders_tables import MAX_CUSTOMERS, MIN_CUSTOMERS, OPEN, Order, ShopKey
+from env_server.envs.world import in_one_message
 
 MAX_CENTS = 10_000_000
 MAX_ADDRESS = 200
@@ -65,14 +65,9 @@ class OrdersOptions(Options):
         description="Percent of the fields that may be empty which nobody filled in.",
     )
 
-    @field_validator("world", mode="wrap")
-    @classmethod
-    def _in_one_message(cls, value: Any, read: ValidatorFunctionWrapHandler) -> Any:
-        try:
-            return read(value)
-        except ValidationError:
-            expected = "'episode' or a whole number from 0 to 2**63 - 1"
-            raise PydanticCustomError("world", expected) from None
+    _world_in_one_message = in_one_message(
+        "world", "'episode' or a whole number from 0 to 2**63 - 1"
+    )
 
 
 class Orders(Lookups):

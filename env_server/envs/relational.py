@@ -9,12 +9,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from env_server.env import Options, ToolEnv, ToolError, tool
-from env_server.envs.world import World, open_world
+from env_server.envs.world import World, in_one_message, open_world
 from env_server.envs.world_tables import MAX_USERS, MIN_USERS, Food, Location, User
 
 PAGE = 20
@@ -63,14 +62,9 @@ class RelationalOptions(Options):
         description="Users in a drawn world. The reference world always has six.",
     )
 
-    @field_validator("world", mode="wrap")
-    @classmethod
-    def _in_one_message(cls, value: Any, read: ValidatorFunctionWrapHandler) -> Any:
-        try:
-            return read(value)
-        except ValidationError:
-            expected = "'reference', 'episode' or a whole number from 0 to 2**63 - 1"
-            raise PydanticCustomError("world", expected) from None
+    _world_in_one_message = in_one_message(
+        "world", "'reference', 'episode' or a whole number from 0 to 2**63 - 1"
+    )
 
 
 class Relational(ToolEnv):

@@ -16,6 +16,8 @@ from threading import Lock
 from typing import Any, Generic, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
 import duckdb
+from pydantic import ValidationError, ValidatorFunctionWrapHandler, field_validator
+from pydantic_core import PydanticCustomError
 
 from env_server.arguments import canonical_json
 from env_server.envs.world_tables import Tables, draw_tables, reference_tables
@@ -48,6 +50,23 @@ _SCHEMA = {
     "foods": "id INTEGER NOT NULL, name VARCHAR NOT NULL, calories INTEGER, allergens VARCHAR[]",
     "signed_in": "user_id INTEGER NOT NULL",
 }
+
+
+def in_one_message(field: str, expected: str) -> Any:
+    """A validator of Pydantic for an option of several types, of which it would name each.
+
+    Args:
+        field: The option.
+        expected: What it may be, in words.
+    """
+
+    def check(cls: type, value: Any, read: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return read(value)
+        except ValidationError:
+            raise PydanticCustomError(field, expected) from None
+
+    return field_validator(field, mode="wrap")(classmethod(check))
 
 
 def _storable(value: object) -> object:
